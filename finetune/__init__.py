@@ -1,0 +1,1 @@
+"""Dataset to better model to proof: LoRA training, evaluation, comparison."""

@@ -1,0 +1,242 @@
+"""One round of the loop, then the next: evaluate, diagnose, plan, generate, train (with a control arm), compare.
+
+Each step writes its file whole and is skipped when that file exists, so a killed run goes on where it stopped. The
+run's settings are pinned in `loop.json`: a folder of other settings is refused.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+from synth.diagnosis.profile import make_profile, profile_to_json
+from synth.diagnosis.reading import load_outcomes
+from synth.plan import PlanOptions, load_plan, make_plan, save_plan
+
+from finetune.adapters import merge_adapter
+from finetune.compare import Comparison, GateOptions, compare, comparison_to_json
+from finetune.evaluate import EvaluateOptions, evaluate
+from finetune.train import TrainConfig, TrainSettings, train
+from synth.config import Config, PluginChoice, digest, dump, resolve
+from synth.engines.local import run as run_local
+from synth.errors import GateFailed, RunError
+from synth.files import write_json
+from synth.pipeline import generate
+from synth.plugins import BENCHMARKS, TASKS, load_all
+from synth.progress import Silent
+from synth.recipe import GuardConfig, Recipe
+from synth.report.run import write_run_report
+from synth.types import Benchmark, BenchmarkData, Item, JsonValue, Outcome, Profile, Reporter, Skill
+
+
+class ArmConfig(Config):
+    """A control arm: trained like the real one on data that must not help."""
+
+    kind: Literal["shuffled"] = "shuffled"
+    """shuffled: the same pictures and questions, the target answers permuted; replay stays true."""
+
+
+class LoopConfig(Config):
+    """Everything of `s2p loop`."""
+
+    name: str
+    seed: int = 0
+    rounds: int = Field(default=1, ge=1)
+    model: str
+    """Folder or hub id of the base model."""
+    benchmark: PluginChoice
+    plan: PlanOptions
+    generate: Recipe
+    train: TrainSettings
+    evaluate: EvaluateOptions = EvaluateOptions()
+    controls: dict[str, ArmConfig] = Field(default_factory=dict)
+    gate: GateOptions = GateOptions()
+    workers: int = Field(default=1, ge=1)
+    """Arms trained at the same time, each in its own process."""
+    examples: int = Field(default=12, ge=0)
+    """Items shown in the report with what the model said before and after."""
+    notes: tuple[str, ...] = ()
+    """Sentences for the report, such as what is special about the model."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Arm:
+    """One training with its evaluation; picklable."""
+
+    name: str
+    train: TrainConfig
+    benchmark: PluginChoice
+    evaluate: EvaluateOptions
+    folder: Path
+
+
+@dataclass(frozen=True)
+class _Run:
+    config: LoopConfig
+    out: Path
+    benchmark: Benchmark
+    data: BenchmarkData
+    reporter: Reporter
+
+
+def loop(config: LoopConfig, out: Path, reporter: Reporter | None = None) -> list[Comparison]:
+    """Run the rounds and write one report. Raises GateFailed when the last round's gate says no."""
+    reporter = reporter or Silent()
+    out.mkdir(parents=True, exist_ok=True)
+    _claim(config, out)
+    record, options = resolve(config.benchmark, BENCHMARKS, "benchmark")
+    data = record.load(options, lambda done, total: reporter.stage("benchmark", done, total))
+    run = _Run(config, out, record, data, reporter)
+    comparisons: list[Comparison] = []
+    model = config.model
+    for number in range(config.rounds):
+        folder = out / f"round-{number:02d}"
+        comparison = _round(run, folder, model)
+        write_run_report(out, out / "report.html")
+        if comparison is None:
+            break
+        comparisons.append(comparison)
+        if not comparison.gate_passed:
+            raise GateFailed(f"round {number}: {'; '.join(comparison.gate_reasons)}", where=str(out / "report.html"))
+        if number + 1 < config.rounds:
+            model = str(merge_adapter(model, folder / "train", folder / "merged"))
+    return comparisons
+
+
+def _claim(config: LoopConfig, out: Path) -> None:
+    identity = digest(dump(config))
+    path = out / "loop.json"
+    if path.exists() and json.loads(path.read_text(encoding="utf-8"))["identity"] != identity:
+        raise RunError("this folder belongs to a loop of other settings", where=str(out), fix="use a new --out folder")
+    if not path.exists():
+        write_json(path, {"identity": identity, "config": dump(config)})
+
+
+def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
+    """One round. None: nothing weak enough to work on."""
+    before, profile = _before(run, folder, model)
+    plan_path = folder / "plan.json"
+    if not plan_path.exists():
+        save_plan(plan_path, make_plan(profile, run.config.plan, load_all(TASKS)))
+    plan = load_plan(plan_path)
+    targets = [quota.skill for quota in plan.quotas if quota.role == "target"]
+    if not targets:
+        run.reporter.stage("nothing weak enough to plan for", 1, 1)
+        return None
+    guard = GuardConfig(benchmark=run.config.benchmark, plant=run.config.generate.guard.plant)
+    recipe = run.config.generate.model_copy(
+        update={
+            "name": f"{run.config.name}-{folder.name}",
+            "seed": run.config.seed + int(folder.name[-2:]),
+            "plan": str(plan_path),
+            "guard": guard,
+        }
+    )
+    generate(recipe, folder / "dataset", run.reporter, run.data)
+    arms = _arms(run, folder, model)
+    todo = [arm for arm in arms if not (arm.folder / "outcomes.jsonl").exists()]
+    run.reporter.stage("training", len(arms) - len(todo), len(arms))
+    done = len(arms) - len(todo)
+    for _ in run_local(_run_arm, todo, run.config.workers):
+        done += 1
+        run.reporter.stage("training", done, len(arms))
+    after = load_outcomes(folder / "after" / "outcomes.jsonl")
+    controls = {
+        name: load_outcomes(folder / "controls" / name / "after" / "outcomes.jsonl") for name in run.config.controls
+    }
+    comparison = compare(
+        before, after, controls=controls, targets=tuple(targets), gate=run.config.gate, seed=run.config.seed
+    )
+    write_json(folder / "comparison.json", comparison_to_json(comparison))
+    examples = _examples(run.data.items, before, after, set(targets), run.config.examples)
+    write_json(folder / "examples.json", examples)
+    write_json(folder / "notes.json", list(run.config.notes))
+    return comparison
+
+
+def _before(run: _Run, folder: Path, model: str) -> tuple[list[Outcome], Profile]:
+    path = folder / "before" / "outcomes.jsonl"
+    if path.exists():
+        outcomes = load_outcomes(path)
+    else:
+        outcomes = evaluate(
+            model,
+            None,
+            run.data,
+            path,
+            run.config.evaluate,
+            lambda done, total: run.reporter.stage("evaluating the model", done, total),
+        )
+    profile = make_profile(outcomes, run.benchmark)
+    write_json(path.with_name("profile.json"), profile_to_json(profile))
+    return outcomes, profile
+
+
+def _arms(run: _Run, folder: Path, model: str) -> list[_Arm]:
+    """The real arm first, then the controls."""
+    arms = []
+    for name in ("", *run.config.controls):
+        base = folder if not name else folder / "controls" / name
+        settings = TrainConfig(
+            **run.config.train.model_dump(),
+            model=model,
+            dataset=str(folder / "dataset"),
+            out=str(base / "train"),
+            shuffle_answers=bool(name),
+            seed=run.config.seed,
+        )
+        arms.append(
+            _Arm(
+                name=name or "real",
+                train=settings,
+                benchmark=run.config.benchmark,
+                evaluate=run.config.evaluate,
+                folder=base / "after",
+            )
+        )
+    return arms
+
+
+def _run_arm(arm: _Arm) -> None:
+    """Train one arm and evaluate it on the same items; runs in a worker process."""
+    train(arm.train)
+    record, options = resolve(arm.benchmark, BENCHMARKS, "benchmark")
+    data = record.load(options, None)
+    evaluate(arm.train.model, Path(arm.train.out), data, arm.folder / "outcomes.jsonl", arm.evaluate, None)
+
+
+def _examples(
+    items: Sequence[Item], before: Sequence[Outcome], after: Sequence[Outcome], targets: set[Skill], n: int
+) -> list[JsonValue]:
+    """Items of the taught skills: half gained, a quarter lost, a quarter still wrong, first come of each kind."""
+    old = {outcome.item_id: outcome for outcome in before}
+    new = {outcome.item_id: outcome for outcome in after}
+    shares: Mapping[tuple[bool, bool], int] = {(False, True): n // 2, (True, False): n // 4, (False, False): n // 4}
+    taken = dict.fromkeys(shares, 0)
+    shown: list[JsonValue] = []
+    for item in items:
+        if item.skill not in targets or item.item_id not in new:
+            continue
+        kind = (bool(old[item.item_id].correct), bool(new[item.item_id].correct))
+        if taken.get(kind, n) < shares.get(kind, 0):
+            taken[kind] += 1
+            shown.append(_example(item, old[item.item_id], new[item.item_id]))
+    return shown
+
+
+def _example(item: Item, before: Outcome, after: Outcome) -> dict[str, JsonValue]:
+    return {
+        "images_b64": [base64.b64encode(data).decode() for data in item.images],
+        "question": item.question,
+        "choices": list(item.choices),
+        "answer": item.answer,
+        "before": before.letter,
+        "after": after.letter,
+        "skill": str(item.skill),
+        "tags": dict(item.tags),
+    }

@@ -1,0 +1,114 @@
+"""A dataset folder as the rows that a trainer takes; the same rows with shuffled answers for the control arm."""
+
+from __future__ import annotations
+
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from synth.dataset.prompt import completion_messages
+from synth.errors import DatasetError
+
+if TYPE_CHECKING:
+    from datasets import Dataset
+
+TRAINER_COLUMNS = ("images", "prompt", "completion")
+KEPT_COLUMNS = (*TRAINER_COLUMNS, "qa_id", "task", "skill", "role", "choices", "answer", "source_group")
+NEEDED_COLUMNS = (*TRAINER_COLUMNS, "qa_id", "answer", "choices")
+
+
+def shards(folder: Path, split: str = "train") -> list[Path]:
+    """The parquet files of a split, in order. Raises DatasetError when there are none."""
+    files = sorted((folder / "data").glob(f"{split}-*.parquet"))
+    if not files:
+        raise DatasetError(
+            f"no data/{split}-*.parquet in this folder",
+            where=str(folder),
+            fix="give a folder that `s2p generate` wrote",
+        )
+    return files
+
+
+def read_rows(folder: Path, split: str = "train", *, cache: Path | None = None) -> Dataset:
+    """The rows of a split: images, prompt and completion for the trainer, and the columns that name a row.
+
+    `cache` is where the Arrow copy goes (default: the datasets library's own). Raises DatasetError for missing columns.
+    """
+    import pyarrow as pa
+    from datasets import Image, List, load_dataset
+    from datasets.exceptions import DatasetGenerationError
+
+    files = [str(path) for path in shards(folder, split)]
+    try:
+        rows = load_dataset("parquet", data_files=files, split="train", cache_dir=None if cache is None else str(cache))
+    except (DatasetGenerationError, pa.ArrowInvalid, ValueError) as error:
+        reason = " ".join(str(error.__cause__ or error).split())
+        raise DatasetError(f"the parquet files cannot be read: {reason[:300]}", where=str(folder)) from None
+    missing = [name for name in NEEDED_COLUMNS if name not in rows.column_names]
+    if missing:
+        raise DatasetError(
+            f"columns are missing: {', '.join(missing)}; found {', '.join(rows.column_names)}",
+            where=str(folder),
+            fix="give a folder that `s2p generate` wrote",
+        )
+    if not len(rows):
+        raise DatasetError(f"split {split!r} has no rows", where=str(folder))
+    rows = rows.select_columns([name for name in KEPT_COLUMNS if name in rows.column_names])
+    # Files of ours say in their metadata that this column holds images; the cast, which copies, is for others.
+    wanted = List(Image())
+    return rows if rows.features["images"] == wanted else rows.cast_column("images", wanted)
+
+
+def shuffle_answers(rows: Dataset, seed: int, *, replay: bool = False) -> Dataset:
+    """The control arm: answers permuted among rows of the same skill and number of options.
+
+    Each group keeps its letters in number, so format and letter frequencies are learned as before and only the tie
+    between picture and answer is cut. Replay rows keep their true answers unless `replay` is set.
+    """
+    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
+    names = set(rows.column_names)
+    columns = rows.select_columns([c for c in ("skill", "task", "role", "choices", "answer") if c in names])
+    answers: list[str] = []
+    for index, row in enumerate(columns):
+        answers.append(row["answer"])
+        if replay or row.get("role") != "replay":
+            groups[str(row.get("skill") or row.get("task") or ""), len(row["choices"])].append(index)
+    rng = np.random.default_rng(seed)
+    shuffled = list(answers)
+    for key in sorted(groups):
+        members = groups[key]
+        for target, origin in zip(members, rng.permutation(members), strict=True):
+            shuffled[target] = answers[origin]
+    features = rows.features
+    return (
+        rows.remove_columns(["answer", "completion"])
+        .add_column("answer", shuffled, feature=features["answer"])
+        .add_column("completion", [completion_messages(letter) for letter in shuffled], feature=features["completion"])
+    )
+
+
+def certificate_verdict(folder: Path) -> str:
+    """What the contamination guard says of a dataset: its verdict, or why there is none."""
+    path = folder / "certificate.json"
+    if not path.is_file():
+        return "no certificate.json"
+    try:
+        data = json.loads(path.read_text(encoding="utf-8"))
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        return "certificate.json is not readable"
+    verdict = data.get("verdict") if isinstance(data, dict) else None
+    return verdict if isinstance(verdict, str) else "certificate.json names no verdict"
+
+
+def require_certificate(folder: Path) -> None:
+    """Raises DatasetError unless the guard found the dataset clean."""
+    verdict = certificate_verdict(folder)
+    if verdict != "clean":
+        raise DatasetError(
+            f"the dataset is not certified free of the benchmark: {verdict}",
+            where=str(folder),
+            fix="run `s2p guard check` on it, or set allow_uncertified: true and do not report benchmark gains",
+        )

@@ -1,0 +1,160 @@
+"""From work shards to the finished dataset: choose under the quotas, split by source group, write the files."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import shutil
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from synth.balance import choose
+from synth.dataset.shards import ROW_GROUP, iterate, write_parquet
+from synth.files import sha256_file, sync_folder
+from synth.types import Drop, JsonValue, Plan
+
+LIGHT_COLUMNS = ("qa_id", "task", "skill", "stratum", "answer", "image_ids", "source_group")
+
+
+@dataclass(frozen=True)
+class Light:
+    """What balance needs to know of a row."""
+
+    qa_id: str
+    task: str
+    skill: str
+    stratum: str
+    answer: str
+    image_id: str
+    group: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Assembled:
+    """What went into the files."""
+
+    files: tuple[Mapping[str, JsonValue], ...]
+    kept: tuple[Light, ...]
+    splits: Mapping[str, int]
+    drops: tuple[Drop, ...]
+
+
+def assemble(
+    shards: Sequence[Path], plan: Plan, out: Path, *, seed: int, rows_per_file: int, validation_share: float
+) -> Assembled:
+    """Choose the quotas' pairs from the shards and write `out/data/{split}-00000-of-000NN.parquet`.
+
+    The choice depends on the rows and the seed only. The folder appears whole, by a rename.
+    """
+    lights = [light for path in shards for light in _lights(path)]
+    kept: list[Light] = []
+    drops: list[Drop] = []
+    for quota in plan.quotas:
+        mine = [row for row in lights if row.task == quota.task and row.skill == quota.skill]
+        chosen, lost = choose(mine, quota.n, seed)
+        kept += chosen
+        drops += lost
+    splits = _split({row.group for row in kept}, seed, validation_share)
+    by_split = {name: {row.qa_id for row in kept if splits[row.group] == name} for name in ("train", "validation")}
+    temporary, final = out / ".data.tmp", out / "data"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    files: list[Mapping[str, JsonValue]] = []
+    for split, ids in by_split.items():
+        if ids:
+            files += _write_split(shards, split, ids, temporary, rows_per_file)
+    shutil.rmtree(final, ignore_errors=True)
+    temporary.replace(final)
+    sync_folder(out)
+    counts = {name: len(ids) for name, ids in by_split.items() if ids}
+    return Assembled(files=tuple(files), kept=tuple(kept), splits=counts, drops=tuple(drops))
+
+
+def write_drops(path: Path, drops: Sequence[Drop]) -> None:
+    """The ledger of everything that did not become a pair."""
+    names = ("stage", "task", "image", "reason", "count", "example")
+    kinds = pa.schema([(name, pa.int64() if name == "count" else pa.string()) for name in names])
+    write_parquet(path, pa.Table.from_pylist([asdict(drop) for drop in drops], schema=kinds))
+
+
+def letters_and_strata(kept: Sequence[Light]) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
+    """Counts of answer letters and of strata by skill."""
+    letters: dict[str, Counter[str]] = {}
+    strata: dict[str, Counter[str]] = {}
+    for row in kept:
+        letters.setdefault(row.skill, Counter())[row.answer] += 1
+        strata.setdefault(row.skill, Counter())[row.stratum] += 1
+    plain = [{skill: dict(sorted(c.items())) for skill, c in sorted(table.items())} for table in (letters, strata)]
+    return dict(plain[0]), dict(plain[1])
+
+
+def _lights(path: Path) -> Iterator[Light]:
+    for row in iterate(path, LIGHT_COLUMNS):
+        images = row["image_ids"]
+        first = str(images[0]) if isinstance(images, list) and images else ""
+        yield Light(
+            qa_id=str(row["qa_id"]),
+            task=str(row["task"]),
+            skill=str(row["skill"]),
+            stratum=str(row["stratum"]),
+            answer=str(row["answer"]),
+            image_id=first,
+            group=str(row["source_group"]),
+        )
+
+
+def _split(groups: set[str], seed: int, share: float) -> dict[str, str]:
+    """Split by source group: the groups with the lowest keyed hashes validate; at least one group trains."""
+    ordered = sorted(groups, key=lambda g: hashlib.blake2b(f"{seed}|split|{g}".encode(), digest_size=8).digest())
+    n = min(math.floor(share * len(ordered)), max(0, len(ordered) - 1))
+    return {group: "validation" if i < n else "train" for i, group in enumerate(ordered)}
+
+
+def _write_split(
+    shards: Sequence[Path], split: str, ids: set[str], folder: Path, rows_per_file: int
+) -> Iterator[Mapping[str, JsonValue]]:
+    n_files = math.ceil(len(ids) / rows_per_file)
+    wanted = pa.array(sorted(ids))
+    for number, table in enumerate(_chunks(_selected(shards, wanted), rows_per_file)):
+        path = folder / f"{split}-{number:05d}-of-{n_files:05d}.parquet"
+        write_parquet(path, table)
+        yield {
+            "file": f"data/{path.name}",
+            "rows": table.num_rows,
+            "bytes": path.stat().st_size,
+            "sha256": sha256_file(path),
+        }
+
+
+def _selected(shards: Sequence[Path], wanted: pa.Array) -> Iterator[pa.Table]:
+    """The wanted rows, a row group at a time."""
+    for path in shards:
+        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            for batch in file.iter_batches(batch_size=ROW_GROUP):
+                table = pa.Table.from_batches([batch])
+                chosen = table.filter(pc.is_in(table["qa_id"], value_set=wanted))
+                if chosen.num_rows:
+                    metadata = {k: v for k, v in (chosen.schema.metadata or {}).items() if k == b"huggingface"}
+                    yield chosen.replace_schema_metadata(metadata)
+
+
+def _chunks(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:
+    """Regroup tables into tables of exactly `size` rows (the last one smaller)."""
+    held: list[pa.Table] = []
+    count = 0
+    for table in tables:
+        held.append(table)
+        count += table.num_rows
+        while count >= size:
+            whole = pa.concat_tables(held)
+            yield whole.slice(0, size).combine_chunks()
+            rest = whole.slice(size)
+            held, count = ([rest] if rest.num_rows else []), rest.num_rows
+    if count:
+        yield pa.concat_tables(held).combine_chunks()

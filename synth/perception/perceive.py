@@ -1,0 +1,311 @@
+"""Pixels to scenes: runs the members of each consensus over a batch of photos, through the cache, and counts.
+
+Models are loaded at their first use, once, and stay loaded. A scene is returned with whatever was found: a photo that
+brings boxes but no depth still serves tasks that need boxes. `missing_needs` says what a scene lacks for a task.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Generic, TypeAlias, TypeVar
+
+from synth.errors import BackendError
+from synth.geometry import generator
+from synth.perception import consensus
+from synth.perception.cache import Cache, CacheStats, key_of
+from synth.perception.consensus import ConsensusOptions, Member
+from synth.plugins import DEPTH, MATCHES, REGIONS, load_all, names
+from synth.types import (
+    DepthBackend,
+    DepthMap,
+    DepthRunner,
+    Drop,
+    Frame,
+    MatchBackend,
+    MetricDepth,
+    Need,
+    PluginOptions,
+    RegionBackend,
+    RegionRunner,
+    Regions,
+    RelativeDepth,
+    Scene,
+    WarpedPair,
+)
+
+NO_TRUTH = "no_truth"
+"""Reason of a drop: the backends read truth, and the image brings none of what is needed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class MemberStats:
+    """What one member of a consensus has cost so far."""
+
+    role: str
+    """depth or regions."""
+    member: str
+    identity: str
+    images: int
+    passes: int
+    """Images that went through the model."""
+    cache_hits: int
+    absent: int
+    """Images that a truth backend knows nothing about."""
+    seconds: float
+    """In the model, loading left out."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PerceptionStats:
+    """What perception has cost so far."""
+
+    members: tuple[MemberStats, ...]
+    pairs: int
+    pair_seconds: float
+    load_seconds: float
+    cache: CacheStats | None
+
+
+ResultT = TypeVar("ResultT", DepthMap, Regions)
+BackendT = TypeVar("BackendT", DepthBackend, RegionBackend)
+RunnerT = TypeVar("RunnerT")
+_Runner: TypeAlias = Callable[[Sequence[Frame]], Sequence[ResultT | None]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Role(Generic[BackendT, ResultT]):
+    """How depth differs from regions, so that one loop serves both."""
+
+    name: str
+    narrow: Callable[[DepthMap | Regions | None], ResultT | None]
+    unmirror: Callable[[ResultT, int], ResultT]
+    check: Callable[[ResultT, Frame, str], None]
+
+
+class Perceiver:
+    """Turns frames into scenes with the chosen backends; None where no backend is chosen."""
+
+    def __init__(
+        self,
+        depth: tuple[DepthBackend, PluginOptions] | None,
+        regions: tuple[RegionBackend, PluginOptions] | None,
+        matches: tuple[MatchBackend, PluginOptions] | None,
+        consensus_options: ConsensusOptions,
+        cache: Cache | None,
+    ) -> None:
+        """Loads nothing. Raises ConfigError for a wrong further member of the consensus."""
+        self._depth = consensus.depth_members(depth, consensus_options) if depth else ()
+        self._regions = consensus.region_members(regions, consensus_options) if regions else ()
+        self._matches = matches
+        self._cache = cache
+        self._depth_runners: dict[str, DepthRunner] = {}
+        self._region_runners: dict[str, RegionRunner] = {}
+        self._identities: dict[tuple[str, str], str] = {}
+        self._stats: dict[tuple[str, str], MemberStats] = {}
+        self._pairs, self._pair_seconds, self._load_seconds = 0, 0.0, 0.0
+
+    def stats(self) -> PerceptionStats:
+        """A snapshot of all counters."""
+        return PerceptionStats(
+            members=tuple(self._stats.values()),
+            pairs=self._pairs,
+            pair_seconds=self._pair_seconds,
+            load_seconds=self._load_seconds,
+            cache=self._cache.stats() if self._cache else None,
+        )
+
+    def identities(self) -> dict[str, str]:
+        """Role and member -> the backend's identity, for plans and manifests. Raises BackendError as loading does."""
+        found = {f"depth/{m.name}": self._identity("depth", m) for m in self._depth}
+        found |= {f"regions/{m.name}": self._identity("regions", m) for m in self._regions}
+        if self._matches:
+            backend, options = self._matches
+            found[f"matches/{backend.name}"] = f"{backend.name}/{backend.version}:{options.model_dump_json()}"
+        return found
+
+    def perceive(self, frames: Sequence[Frame], needs: frozenset[Need], seed: int) -> list[Scene | Drop]:
+        """One scene a frame, in order; a Drop (`no_truth`) where a photo brings nothing of what is needed.
+
+        Only what is needed is run. Raises BackendError for a need that the chosen backends cannot meet.
+        """
+        self._check(needs)
+        depths = self._all_depths(frames) if needs & {Need.DEPTH, Need.METRIC_DEPTH} else [()] * len(frames)
+        if Need.METRIC_DEPTH in needs:
+            self._check_metres(depths)
+        regions = self._all_regions(frames) if Need.REGIONS in needs else [()] * len(frames)
+        found: list[Scene | Drop] = []
+        for frame, depth, region in zip(frames, depths, regions, strict=True):
+            pair = self._pair(frame, seed) if Need.PAIR in needs else None
+            scene = Scene(view=frame.view, rgb=frame.rgb, depths=depth, regions=region, pair=pair)
+            lacking = missing_needs(scene, needs)
+            if needs and lacking == needs:
+                lacks = ", ".join(sorted(need.value for need in lacking))
+                found.append(
+                    Drop(stage="perception", task="", image=frame.view.name, reason=NO_TRUTH, example=f"lacks {lacks}")
+                )
+            else:
+                found.append(scene)
+        return found
+
+    def _check(self, needs: frozenset[Need]) -> None:
+        sections = (
+            ({Need.DEPTH, Need.METRIC_DEPTH}, self._depth, "depth", names(DEPTH)),
+            ({Need.REGIONS}, self._regions, "regions", names(REGIONS)),
+            ({Need.PAIR}, self._matches, "matches", names(MATCHES)),
+        )
+        for wanted, chosen, section, known in sections:
+            if needs & wanted and not chosen:
+                raise BackendError(
+                    f"a task needs {section}, and the config chooses no backend for it",
+                    where=f"perception.{section}",
+                    fix=f"--set perception.{section}.name=…, one of {', '.join(known)}",
+                )
+
+    def _check_metres(self, depths: Sequence[tuple[DepthMap, ...]]) -> None:
+        member = self._depth[0]
+        if member.backend.exact or not any(isinstance(maps[0], RelativeDepth) for maps in depths if maps):
+            return
+        able = "; ".join(backend.metres for backend in load_all(DEPTH) if backend.metres)
+        raise BackendError(
+            f"a task needs depth in metres, and {member.backend.name} gives relative depth",
+            where="perception.depth",
+            fix=f"these give metres: {able}; or leave the task out",
+        )
+
+    def _all_depths(self, frames: Sequence[Frame]) -> list[tuple[DepthMap, ...]]:
+        role = _Role[DepthBackend, DepthMap](
+            name="depth",
+            narrow=lambda value: None if isinstance(value, Regions) else value,
+            unmirror=lambda depth, width: consensus.mirror_depth(depth),
+            check=_check_depth,
+        )
+
+        def runner(member: Member[DepthBackend]) -> DepthRunner:
+            return self._loaded(self._depth_runners, member, member.backend.load)
+
+        columns = [self._member(role, member, runner, frames) for member in self._depth]
+        return [_present(row) for row in zip(*columns, strict=True)]
+
+    def _all_regions(self, frames: Sequence[Frame]) -> list[tuple[Regions, ...]]:
+        role = _Role[RegionBackend, Regions](
+            name="regions",
+            narrow=lambda value: value if isinstance(value, Regions) else None,
+            unmirror=consensus.mirror_regions,
+            check=_check_regions,
+        )
+
+        def runner(member: Member[RegionBackend]) -> RegionRunner:
+            return self._loaded(self._region_runners, member, member.backend.load)
+
+        columns = [self._member(role, member, runner, frames) for member in self._regions]
+        return [_present(row) for row in zip(*columns, strict=True)]
+
+    def _member(
+        self,
+        role: _Role[BackendT, ResultT],
+        member: Member[BackendT],
+        runner: Callable[[Member[BackendT]], _Runner[ResultT]],
+        frames: Sequence[Frame],
+    ) -> list[ResultT | None]:
+        """One member over all frames, in order, in the frames' own pixels."""
+        backend, identity = member.backend, self._identity(role.name, member)
+        cache = None if backend.exact else self._cache
+        keys = [key_of(f.view.image_id, backend.name, backend.version, identity, member.name) for f in frames]
+        results: list[ResultT | None] = [None] * len(frames)
+        if cache is not None:
+            results = [role.narrow(cache.get(key)) for key in keys]
+        todo = [index for index, result in enumerate(results) if result is None]
+        seconds = 0.0
+        if todo:
+            run = runner(member)
+            inputs = [consensus.mirror_frame(frames[i]) if member.mirrored else frames[i] for i in todo]
+            start = time.perf_counter()
+            outputs = run(inputs)
+            seconds = time.perf_counter() - start
+            for index, output in zip(todo, outputs, strict=True):
+                if output is None and not backend.exact:
+                    raise TypeError(f"{role.name} backend {backend.name} gave None, which only truth may")
+                if output is not None:
+                    result = role.unmirror(output, frames[index].rgb.shape[1]) if member.mirrored else output
+                    role.check(result, frames[index], backend.name)
+                    results[index] = result
+                    if cache is not None:
+                        cache.put(keys[index], result)
+        self._count(role.name, member.name, identity, (len(frames), len(todo), results.count(None)), seconds)
+        return results
+
+    def _count(self, role: str, member: str, identity: str, counts: tuple[int, int, int], seconds: float) -> None:
+        images, passes, absent = counts
+        empty = MemberStats(
+            role=role, member=member, identity=identity, images=0, passes=0, cache_hits=0, absent=0, seconds=0.0
+        )
+        old = self._stats.get((role, member), empty)
+        self._stats[role, member] = replace(
+            old,
+            images=old.images + images,
+            passes=old.passes + passes,
+            cache_hits=old.cache_hits + images - passes,
+            absent=old.absent + absent,
+            seconds=old.seconds + seconds,
+        )
+
+    def _identity(self, role: str, member: Member[BackendT]) -> str:
+        key = (role, member.name)
+        if key not in self._identities:
+            self._identities[key] = member.backend.identity(member.options)
+        return self._identities[key]
+
+    def _loaded(
+        self,
+        runners: dict[str, RunnerT],
+        member: Member[BackendT],
+        load: Callable[[PluginOptions], RunnerT],
+    ) -> RunnerT:
+        name = f"{member.backend.name}:{member.options.model_dump_json()}"
+        if name not in runners:
+            start = time.perf_counter()
+            runners[name] = load(member.options)
+            self._load_seconds += time.perf_counter() - start
+        return runners[name]
+
+    def _pair(self, frame: Frame, seed: int) -> WarpedPair | None:
+        if self._matches is None:
+            return None
+        backend, options = self._matches
+        start = time.perf_counter()
+        made = backend.pair(frame, options, generator(seed, f"matches/{backend.name}", frame.view.image_id))
+        self._pairs += 1
+        self._pair_seconds += time.perf_counter() - start
+        return made
+
+
+def missing_needs(scene: Scene, needs: frozenset[Need]) -> frozenset[Need]:
+    """What a scene lacks of these needs."""
+    met = set()
+    if scene.depths:
+        met.add(Need.DEPTH)
+        if isinstance(scene.depths[0], MetricDepth):
+            met.add(Need.METRIC_DEPTH)
+    if scene.regions:
+        met.add(Need.REGIONS)
+    if scene.pair is not None:
+        met.add(Need.PAIR)
+    return needs - met
+
+
+def _present(row: Sequence[ResultT | None]) -> tuple[ResultT, ...]:
+    return tuple(result for result in row if result is not None)
+
+
+def _check_depth(depth: DepthMap, frame: Frame, backend: str) -> None:
+    values = depth.metres if isinstance(depth, MetricDepth) else depth.inverse
+    if values.shape != frame.rgb.shape[:2] or depth.valid.shape != values.shape:
+        raise ValueError(f"depth backend {backend}: map {values.shape}, photo {frame.rgb.shape[:2]}")
+
+
+def _check_regions(regions: Regions, frame: Frame, backend: str) -> None:
+    for region in regions.items:
+        if region.mask is not None and region.mask.shape != frame.rgb.shape[:2]:
+            raise ValueError(f"region backend {backend}: mask {region.mask.shape}, photo {frame.rgb.shape[:2]}")

@@ -1,0 +1,172 @@
+"""The settings of one `generate` run, and their resolution into plug-ins."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field
+
+from synth.config import Config, PluginChoice, digest, dump, resolve
+from synth.errors import ConfigError
+from synth.perception.consensus import ConsensusOptions
+from synth.plugins import BENCHMARKS, DEPTH, MATCHES, REGIONS, SOURCES, TASKS, load
+from synth.types import (
+    Benchmark,
+    DepthBackend,
+    JsonValue,
+    MatchBackend,
+    Need,
+    Plan,
+    PluginOptions,
+    Quota,
+    RegionBackend,
+    Source,
+    Task,
+)
+
+
+class PerceptionConfig(Config):
+    """Which models look at the photos."""
+
+    depth: PluginChoice | None = None
+    regions: PluginChoice | None = None
+    matches: PluginChoice | None = None
+    consensus: ConsensusOptions = ConsensusOptions()
+    cache: str | None = "outputs/cache/perception"
+    """Folder of the perception cache, shared by runs; null switches it off."""
+
+
+class TaskConfig(Config):
+    """How many pairs of a task, and the task's own options."""
+
+    n: int = Field(default=0, ge=0)
+    """Pairs wanted; with a plan file the plan's quotas count instead."""
+    role: Literal["target", "replay"] = "target"
+    options: dict[str, object] = Field(default_factory=dict)
+
+
+class GuardConfig(Config):
+    """The benchmark that must stay out."""
+
+    benchmark: PluginChoice | None = None
+    index: str | None = None
+    """A ready index file; without one the index is built from the benchmark."""
+    plant: int = Field(default=12, ge=10)
+    """Transformed copies of benchmark images that the run must find in its own stream."""
+    threshold: int | None = None
+    """PDQ distance for photographs; a value above the default loosens the guard and voids the certificate."""
+    unguarded: bool = False
+    """Only the command line's --unguarded may set this; it stamps every row and the card."""
+
+
+class OutputConfig(Config):
+    """How the dataset is written."""
+
+    image_format: Literal["png", "jpeg"] = "jpeg"
+    rows_per_file: int = Field(default=2000, ge=100)
+    validation_share: float = Field(default=0.05, ge=0, lt=0.5)
+    """Share of source groups whose pairs go to the validation split."""
+    images_per_shard: int = Field(default=64, ge=1)
+    evidence: int = Field(default=24, ge=0)
+    """Images whose depth overlay is kept for `s2p view`."""
+    per_image: int = Field(default=12, ge=1)
+    """Most pairs of one skill from one image."""
+
+
+class EngineConfig(Config):
+    """Where shards run."""
+
+    name: Literal["local"] = "local"
+    workers: int = Field(default=1, ge=1)
+
+
+class Recipe(Config):
+    """One run of `s2p generate`."""
+
+    name: str
+    seed: int = 0
+    source: PluginChoice
+    perception: PerceptionConfig = PerceptionConfig()
+    tasks: dict[str, TaskConfig] = Field(default_factory=dict)
+    plan: str | None = None
+    """A plan.json; its quotas replace the tasks' own `n`."""
+    guard: GuardConfig = GuardConfig()
+    output: OutputConfig = OutputConfig()
+    engine: EngineConfig = EngineConfig()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stages:
+    """A recipe with its plug-ins loaded and their options checked."""
+
+    source: Source
+    source_options: PluginOptions
+    depth: tuple[DepthBackend, PluginOptions] | None
+    regions: tuple[RegionBackend, PluginOptions] | None
+    matches: tuple[MatchBackend, PluginOptions] | None
+    tasks: Mapping[str, tuple[Task, PluginOptions]]
+    benchmark: tuple[Benchmark, PluginOptions] | None
+    needs: frozenset[Need] = field(default_factory=frozenset)
+
+
+def resolve_recipe(recipe: Recipe, plan: Plan) -> Stages:
+    """Load what the recipe names. Raises ConfigError for a wrong name or option, before any work."""
+    source, source_options = resolve(recipe.source, SOURCES, "source")
+    sight = recipe.perception
+    tasks: dict[str, tuple[Task, PluginOptions]] = {}
+    for name in sorted({quota.task for quota in plan.quotas}):
+        settings = recipe.tasks.get(name, TaskConfig())
+        choice = PluginChoice.model_validate({**settings.options, "name": name})
+        tasks[name] = resolve(choice, TASKS, f"tasks.{name}.options")
+    return Stages(
+        source=source,
+        source_options=source_options,
+        depth=resolve(sight.depth, DEPTH, "perception.depth") if sight.depth else None,
+        regions=resolve(sight.regions, REGIONS, "perception.regions") if sight.regions else None,
+        matches=resolve(sight.matches, MATCHES, "perception.matches") if sight.matches else None,
+        tasks=tasks,
+        benchmark=resolve(recipe.guard.benchmark, BENCHMARKS, "guard.benchmark") if recipe.guard.benchmark else None,
+        needs=frozenset(need for task, _ in tasks.values() for need in task.needs),
+    )
+
+
+def quotas_of(recipe: Recipe, plan: Plan | None) -> Plan:
+    """The plan's quotas, or the recipe's own numbers as a plan. Raises ConfigError when nothing is asked for."""
+    if plan is not None:
+        if not plan.quotas:
+            raise ConfigError("the plan asks for nothing", where=recipe.plan or "plan")
+        return plan
+    quotas = []
+    for name, settings in sorted(recipe.tasks.items()):
+        skills = load(TASKS, name).skills
+        share, rest = divmod(settings.n, len(skills))
+        for i, skill in enumerate(skills):
+            n = share + (i < rest)
+            if n:
+                quotas.append(Quota(task=name, skill=skill, n=n, why="asked for in the config", role=settings.role))
+    if not quotas:
+        raise ConfigError("no pairs are asked for", where="tasks", fix="set tasks.<name>.n, or plan: plan.json")
+    return Plan(quotas=tuple(quotas))
+
+
+def per_image_cap(quota: Quota, images: int, most: int) -> int:
+    """Pairs of a quota that one image may give: two and a half times its even share, at least one."""
+    return max(1, min(most, math.ceil(2.5 * quota.n / max(1, images))))
+
+
+def run_identity(recipe: Recipe, plan: Plan, fingerprints: tuple[str, ...], index: str, code: str) -> str:
+    """What makes two runs the same: settings, quotas, inputs, guard index and code. Workers and cache do not count."""
+    settings = dump(recipe)
+    settings.pop("engine", None)
+    settings["perception"] = {**dump(recipe.perception), "cache": None}
+    quotas: list[JsonValue] = [[q.task, str(q.skill), q.n, q.role] for q in plan.quotas]
+    return digest(settings, quotas, list(fingerprints), index, code)
+
+
+def path_of(text: str) -> Path:
+    """A path as the user wrote it, with `~` expanded."""
+    return Path(text).expanduser()

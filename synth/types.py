@@ -1,0 +1,592 @@
+"""The nouns of See2Perceive: frozen records that cross the borders between rooms.
+
+Conventions (pinned by tests/test_conventions.py): pixel coordinates are (x, y), x to the right, y down, and the centre
+of the pixel in column j and row i lies at (j + 0.5, i + 0.5). Boxes are (x1, y1, x2, y2) in pixels. Arrays are (H, W)
+or (H, W, 3). The camera looks along +z, x right, y down; depth is the z coordinate, in metres where a type says so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from enum import StrEnum
+from pathlib import Path
+from typing import Literal, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+import numpy.typing as npt
+from pydantic import BaseModel, ConfigDict
+
+Rgb: TypeAlias = npt.NDArray[np.uint8]
+"""Colour image, shape (H, W, 3), sRGB 0..255."""
+DepthArray: TypeAlias = npt.NDArray[np.float32]
+"""One value a pixel, shape (H, W)."""
+Mask: TypeAlias = npt.NDArray[np.bool_]
+"""Shape (H, W)."""
+Matrix: TypeAlias = npt.NDArray[np.float64]
+"""Small dense matrix, e.g. a homography (3, 3) or intrinsics (3, 3)."""
+JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
+Box: TypeAlias = tuple[float, float, float, float]
+"""(x1, y1, x2, y2) in pixels."""
+Progress: TypeAlias = Callable[[int, int], None]
+"""Called with (done, total)."""
+
+
+
+class Reporter(Protocol):
+    """Where a long run says how far it is."""
+
+    def stage(self, name: str, done: int, total: int) -> None:
+        """`done` of `total` units of the named stage are finished."""
+        ...
+
+
+LETTERS = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
+
+
+class Skill(StrEnum):
+    """The word that joins a benchmark's category with our tasks."""
+
+    RELATIVE_DEPTH = "relative_depth"
+    COUNTING = "counting"
+    VISUAL_CORRESPONDENCE = "visual_correspondence"
+    SEMANTIC_CORRESPONDENCE = "semantic_correspondence"
+    FUNCTIONAL_CORRESPONDENCE = "functional_correspondence"
+    SPATIAL_RELATION = "spatial_relation"
+    LEFT_RIGHT = "left_right"
+    OBJECT_LOCALIZATION = "object_localization"
+    MULTI_VIEW = "multi_view"
+    JIGSAW = "jigsaw"
+    REFLECTANCE = "reflectance"
+    VISUAL_SIMILARITY = "visual_similarity"
+    ART_STYLE = "art_style"
+    FORENSIC_DETECTION = "forensic_detection"
+    IQ_TEST = "iq_test"
+    OBJECT_AT_MARK = "object_at_mark"
+    COLOUR_AT_MARK = "colour_at_mark"
+    MARK_ON_OBJECT = "mark_on_object"
+    OBJECT_COLOUR = "object_colour"
+    EXISTENCE = "existence"
+    OTHER = "other"
+
+
+class PluginOptions(BaseModel):
+    """Base of every plug-in's options: frozen, and an unknown key is an error."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+OptionsT = TypeVar("OptionsT", bound=PluginOptions)
+
+
+def narrow(options: PluginOptions, kind: type[OptionsT]) -> OptionsT:
+    """The options as the plug-in's own type; a wrong type is a bug of the caller, not of the user."""
+    if not isinstance(options, kind):
+        raise TypeError(f"expected {kind.__name__}, got {type(options).__name__}")
+    return options
+
+
+# ------------------------------------------------------------------------------------------ benchmark and model replies
+
+
+@dataclass(frozen=True, kw_only=True)
+class Item:
+    """One question of a benchmark."""
+
+    item_id: str
+    category: str
+    """The benchmark's own grouping."""
+    skill: Skill
+    question: str
+    choices: tuple[str, ...]
+    """Option texts without letters, in order."""
+    answer: str | None
+    """Right letter ("A" …) or None where the benchmark hides it."""
+    prompt: str
+    """The full text shown to a model, options included."""
+    images: tuple[bytes, ...]
+    """Encoded images in the order in which the model sees them."""
+    group: str = ""
+    """Items that share an image or a scene share this; the unit of the bootstrap."""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    """Strata for reports, e.g. {"lower_is_closer": "yes"}."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reply:
+    """One row of somebody's result file, before it is read."""
+
+    item_id: str
+    category: str
+    model: str
+    text: str | None
+    gold: str | None
+    """Right letter, or None where hidden."""
+    released: str | None = None
+    """The model's letter as the file itself gives it, "Z" where it says none; None without such a column."""
+    choices: tuple[str, ...] = ()
+    """Option texts where the file or the benchmark tells them."""
+    n_options: int = 0
+    n_images: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """One model's reply to one item, read: a line of outcomes.jsonl."""
+
+    item_id: str
+    category: str
+    skill: Skill
+    model: str
+    text: str | None
+    letter: str | None
+    reason: str | None
+    """Why there is no letter or no score: refusal, ambiguous, empty, truncated, out_of_range, conflict, unscored …"""
+    gold: str | None
+    correct: bool | None
+    """None: cannot be scored (hidden key)."""
+    n_options: int
+    n_images: int
+    group: str = ""
+    tags: Mapping[str, str] = field(default_factory=dict)
+    probabilities: Mapping[str, float] = field(default_factory=dict)
+    """Model probability of each option letter where it was measured (not renormalised: the sum is the option mass)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class CategoryProfile:
+    """How a model does on one category (or skill). Shares are 0..1."""
+
+    name: str
+    skill: Skill
+    n: int
+    """Scored items."""
+    accuracy: float
+    """Over all scored items; an item without a letter counts as wrong."""
+    low: float
+    high: float
+    """Wilson 95 % interval of `accuracy`."""
+    chance: float
+    human: float | None
+    balanced: float | None
+    """Mean recall over the gold letters."""
+    answered: float
+    """Accuracy over the items with a letter."""
+    n_answered: int
+    n_unscored: int
+    majority_share: float
+    """Share of the commonest letter among the answered."""
+    majority_letter: str | None
+    reasons: Mapping[str, int]
+    """Items without a letter, by reason."""
+    flags: tuple[str, ...]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Profile:
+    """What a model can and cannot perceive, by category and by skill."""
+
+    benchmark: str
+    model: str
+    macro: float
+    micro: float
+    chance: float
+    """Macro chance."""
+    human: float | None
+    categories: tuple[CategoryProfile, ...]
+    skills: tuple[CategoryProfile, ...]
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Quota:
+    """How many pairs of one skill to make, and why."""
+
+    task: str
+    skill: Skill
+    n: int
+    why: str
+    role: Literal["target", "replay"] = "target"
+    """replay: keeps a skill that the model already has."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Plan:
+    """Quotas with reasons, and what is not served by any task."""
+
+    quotas: tuple[Quota, ...]
+    unserved: tuple[str, ...] = ()
+
+
+# -------------------------------------------------------------------------------------------------- images and truth
+
+
+@dataclass(frozen=True, kw_only=True)
+class MetricDepth:
+    """Depth in metres along the camera's z axis."""
+
+    metres: DepthArray
+    valid: Mask
+    backend: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class RelativeDepth:
+    """Inverse depth up to an unknown scale and shift: larger is nearer, and only the order is physical."""
+
+    inverse: DepthArray
+    valid: Mask
+    backend: str
+
+
+DepthMap: TypeAlias = MetricDepth | RelativeDepth
+
+
+@dataclass(frozen=True, kw_only=True)
+class Region:
+    """One object found in an image."""
+
+    label: str
+    box: Box
+    score: float = 1.0
+    mask: Mask | None = None
+    attributes: Mapping[str, str] = field(default_factory=dict)
+    """E.g. {"colour": "red"}; only what the backend vouches for."""
+    crowd: bool = False
+    """Stands for several objects; never counted."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Regions:
+    """What one backend found in one image."""
+
+    items: tuple[Region, ...]
+    complete: bool
+    """True only where the truth says that every instance is listed. A detector's list never is."""
+    backend: str
+    vocabulary: tuple[str, ...] = ()
+    """Every label that the backend can find."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Camera:
+    """Pinhole camera, OpenCV frame: x_cam = R @ x_world + t (metres), pixel = K @ x_cam / z."""
+
+    K: Matrix
+    R: Matrix
+    t: Matrix
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truth:
+    """What is known for certain about an image."""
+
+    depth: DepthMap | None = None
+    regions: Regions | None = None
+    camera: Camera | None = None
+    homographies: Mapping[str, Matrix] = field(default_factory=dict)
+    """Name of another image of the source -> this photo's pixels to the other's, (3, 3)."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SourceItem:
+    """One image that a source can load."""
+
+    key: str
+    """Unique in the source, stable between runs; its order is the order of the run."""
+    fingerprint: str
+    """Identity of the content (sha256 of the file, or seed and renderer version)."""
+    group: str
+    """Scene, video or photo: what must stay in one split and falls together under the guard."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class View:
+    """One image with what is known about it."""
+
+    image_id: str
+    """sha256 of `data`, hex."""
+    data: bytes
+    """The file's bytes, never re-encoded."""
+    width: int
+    height: int
+    """Pixels, after the EXIF orientation is applied."""
+    name: str
+    source: str
+    group: str
+    licence: str = "unknown"
+    domain: str = ""
+    truth: Truth | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class WarpedPair:
+    """A second image made from the first one by a known homography (exact correspondence)."""
+
+    rgb: Rgb
+    homography: Matrix
+    """(3, 3): pixel of the first image -> pixel of the second."""
+    covered: Mask
+    """Pixels of the second image that come from inside the first."""
+    backend: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """An image and everything perceived in it."""
+
+    view: View
+    rgb: Rgb
+    depths: tuple[DepthMap, ...] = ()
+    """Members of the depth consensus, all in this image's pixels; the first is the plain pass. Truth stands alone."""
+    regions: tuple[Regions, ...] = ()
+    """Members of the detection consensus, all in this image's pixels; the first is the plain pass."""
+    pair: WarpedPair | None = None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Frame:
+    """What a perception backend is given: the pixels, and the view for backends that read its truth."""
+
+    view: View
+    rgb: Rgb
+
+
+# ------------------------------------------------------------------------------------------------------ questions
+
+
+@dataclass(frozen=True, kw_only=True)
+class Mark:
+    """A lettered ring drawn at a point (pixel coordinates of the panel)."""
+
+    label: str
+    x: float
+    y: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Panel:
+    """One picture shown with the question."""
+
+    image: Literal["view", "pair"]
+    marks: tuple[Mark, ...] = ()
+
+
+@dataclass(frozen=True, kw_only=True)
+class Provenance:
+    """Everything needed to recompute an answer without the image."""
+
+    task: str
+    version: int
+    wording: int
+    """Index of the wording used."""
+    backends: tuple[str, ...]
+    options: tuple[str, ...]
+    """What each choice stands for, in the order of the choices (a mark's label, a number, a name)."""
+    measures: Mapping[str, JsonValue]
+    """The numbers behind the answer, with their unit in the key."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class QA:
+    """A question with its answer; the pictures are drawn only once it is chosen."""
+
+    qa_id: str
+    task: str
+    skill: Skill
+    image_id: str
+    question: str
+    choices: tuple[str, ...]
+    """Option texts without letters."""
+    answer: str
+    """Right letter."""
+    panels: tuple[Panel, ...]
+    difficulty: float
+    """0 easy … 1 hard."""
+    stratum: str
+    """What balance equalises within a skill, beside the answer letter (e.g. "lower", "higher")."""
+    provenance: Provenance
+
+
+@dataclass(frozen=True, kw_only=True)
+class Drop:
+    """Something that did not become a pair, with its reason."""
+
+    stage: str
+    """source, guard, perception, task, check, balance."""
+    task: str
+    """Task name, or "" where the whole image fell."""
+    image: str
+    """View name as the user knows it."""
+    reason: str
+    count: int = 1
+    example: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Verdict:
+    """A check's word on one QA."""
+
+    keep: bool
+    reason: str = ""
+    detail: str = ""
+
+
+# ------------------------------------------------------------------------------------------------ plug-in records
+
+
+class Need(StrEnum):
+    """What a task must find in a scene."""
+
+    DEPTH = "depth"
+    METRIC_DEPTH = "metric_depth"
+    REGIONS = "regions"
+    PAIR = "pair"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Task:
+    """One generator of questions. `generate` and `recompute` are written apart and must agree."""
+
+    name: str
+    version: int
+    skills: tuple[Skill, ...]
+    needs: tuple[Need, ...]
+    options: type[PluginOptions]
+    generate: Callable[[Scene, PluginOptions, np.random.Generator], Iterator[QA | Drop]]
+    """Candidates of one scene. Yields a Drop with a reason rather than guess."""
+    recompute: Callable[[Provenance], str]
+    """The right letter from the stored numbers alone."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Check:
+    """One test of one finished QA."""
+
+    name: str
+    version: int
+    judge: Callable[[QA, Scene, Task], Verdict]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Source:
+    """Where images come from."""
+
+    name: str
+    version: int
+    options: type[PluginOptions]
+    list: Callable[[PluginOptions], Sequence[SourceItem]]
+    """Raises SourceError when there is nothing to read."""
+    load: Callable[[SourceItem, PluginOptions], View]
+    """Raises ImageError for an image that cannot be used; the run drops it and goes on."""
+    prepare: Callable[[Sequence[SourceItem], PluginOptions, int, Progress | None], None] | None = None
+    """Optional: make the items loadable (render), with a number of worker processes."""
+
+
+class DepthRunner(Protocol):
+    """A loaded depth model."""
+
+    def __call__(self, frames: Sequence[Frame]) -> Sequence[DepthMap | None]:
+        """One map a frame in the frame's pixels; None where it cannot say (truth absent)."""
+        ...
+
+
+class RegionRunner(Protocol):
+    """A loaded detector."""
+
+    def __call__(self, frames: Sequence[Frame]) -> Sequence[Regions | None]:
+        """One list a frame in the frame's pixels; None where it cannot say (truth absent)."""
+        ...
+
+
+@dataclass(frozen=True, kw_only=True)
+class DepthBackend:
+    """A way to get depth."""
+
+    name: str
+    version: int
+    options: type[PluginOptions]
+    exact: bool
+    """True for ground truth: no consensus is asked of it."""
+    identity: Callable[[PluginOptions], str]
+    """Names weights, revision and every option that changes the result: the cache key and the provenance."""
+    load: Callable[[PluginOptions], DepthRunner]
+    """Raises BackendError that says what to fetch and how."""
+    metres: str = ""
+    """How this backend gives metres, for the message of a task that needs them; "" where it never does."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class RegionBackend:
+    """A way to get labelled regions."""
+
+    name: str
+    version: int
+    options: type[PluginOptions]
+    exact: bool
+    identity: Callable[[PluginOptions], str]
+    load: Callable[[PluginOptions], RegionRunner]
+
+
+@dataclass(frozen=True, kw_only=True)
+class MatchBackend:
+    """A way to get a second image with known correspondence."""
+
+    name: str
+    version: int
+    options: type[PluginOptions]
+    pair: Callable[[Frame, PluginOptions, np.random.Generator], WarpedPair]
+
+
+@dataclass(frozen=True, kw_only=True)
+class BenchmarkData:
+    """A benchmark's items, as read."""
+
+    name: str
+    revision: str
+    items: tuple[Item, ...]
+    clean_images: Mapping[str, bytes] = field(default_factory=dict)
+    """Unmarked images behind the items where known, name -> encoded bytes; the guard indexes them too."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Benchmark:
+    """A benchmark: its items, and its categories mapped to skills."""
+
+    name: str
+    version: int
+    options: type[PluginOptions]
+    licence: str
+    skills: Mapping[str, Skill]
+    human: Mapping[str, float]
+    """Human accuracy by category, 0..1; empty where none is published."""
+    n_options: Mapping[str, int]
+    """Options by category where that is fixed."""
+    choices: Mapping[str, tuple[str, ...]]
+    """Option texts by category where they are fixed (used to read replies)."""
+    load: Callable[[PluginOptions, Progress | None], BenchmarkData]
+    """Raises BenchmarkError when it cannot be read in full."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ResultsFormat:
+    """A shape of result files."""
+
+    name: str
+    version: int
+    benchmark: str
+    """Name of the benchmark whose categories these are; "" where the rows bring their own."""
+    sniff: Callable[[Path], bool]
+    """True when the path is of this shape; reads as little as it can and never raises for a foreign file."""
+    read: Callable[[Path], Iterator[Reply]]
+    """Raises ResultsError with file and place."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Another format for a finished dataset."""
+
+    name: str
+    version: int
+    write: Callable[[Path, Path], int]
+    """(dataset folder, output folder) -> rows written."""

@@ -1,0 +1,292 @@
+"""What happens to one shard of images: the guard's scan, and the making of questions.
+
+Both functions are idempotent: a shard whose file exists is done, and the same spec gives the same bytes in any process.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+from synth.balance import BalanceOptions, choose
+from synth.dataset.rows import Picture, Row, draw, to_table
+from synth.dataset.shards import ShardNote, write_shard
+from synth.errors import ImageError
+from synth.files import write_bytes, write_json
+from synth.geometry import generator
+from synth.guard.cascade import Guard, open_guard
+from synth.images import decode
+from synth.perception.cache import Cache
+from synth.perception.perceive import Perceiver, PerceptionStats
+from synth.plugins import CHECKS, load_all
+from synth.recipe import Recipe, Stages, per_image_cap, resolve_recipe
+from synth.report.overlay import depth_overlay
+from synth.types import QA, Drop, Frame, Plan, Quota, Scene, SourceItem, View
+
+BATCH = 8
+"""Images perceived together."""
+THIN = BalanceOptions(equal=False)
+"""One image's share is thinned without forcing evenness on it: the whole set is balanced at the end."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShardSpec:
+    """One unit of work and of commit. Everything in it can be pickled."""
+
+    recipe: Recipe
+    plan: Plan
+    run: str
+    number: int
+    items: tuple[SourceItem, ...]
+    n_images: int
+    """Images of the whole run, for the share that each may give."""
+    folder: Path
+    """The run's work folder."""
+    index: Path | None
+    """The guard's index file; None when the run is unguarded."""
+    rejected: Mapping[str, str] = field(default_factory=dict)
+    """Source key -> reason, for images that the guard threw out (with their whole group)."""
+    evidence: int = 0
+
+    @property
+    def shard_path(self) -> Path:
+        """Where the shard's rows go."""
+        return self.folder / f"shard-{self.number:05d}.parquet"
+
+    @property
+    def scan_path(self) -> Path:
+        """Where the guard's verdicts go."""
+        return self.folder / f"scan-{self.number:05d}.json"
+
+
+def scan_shard(spec: ShardSpec) -> None:
+    """Let the guard look at every source image of the shard; write one verdict an image."""
+    if spec.scan_path.exists() or spec.index is None:
+        return
+    guard = _guard(str(spec.index))
+    stages = resolve_recipe(spec.recipe, spec.plan)
+    verdicts: dict[str, dict[str, object]] = {}
+    for item in spec.items:
+        try:
+            view = stages.source.load(item, stages.source_options)
+            rgb = decode(view.data)
+        except ImageError as error:
+            verdicts[item.key] = {"image": item.key, "verdict": "unreadable", "reason": error.reason, "match": None}
+            continue
+        found = guard.check(view.data, rgb, domain=view.domain)
+        verdicts[item.key] = {
+            "image": view.name,
+            "image_id": view.image_id,
+            "group": view.group,
+            "verdict": found.verdict,
+            "match": found.match,
+            "stage": found.stage,
+            "evidence": dict(found.evidence),
+        }
+    write_json(spec.scan_path, json.loads(json.dumps({"run": spec.run, "verdicts": verdicts})))
+
+
+def run_shard(spec: ShardSpec) -> None:
+    """Read, perceive, ask, check, draw and commit one shard."""
+    if spec.shard_path.exists():
+        return
+    started = time.process_time()
+    kit = _kit(spec.recipe, spec.plan, str(spec.index) if spec.index else "")
+    fates: dict[str, str] = {}
+    drops: list[Drop] = []
+    counts: Counter[str] = Counter()
+    rows: list[Row] = []
+    before = _flat(kit.perceiver.stats())
+    frames = list(_frames(spec, kit.stages, fates, drops))
+    shown = 0
+    for start in range(0, len(frames), BATCH):
+        batch = frames[start : start + BATCH]
+        results = kit.perceiver.perceive([frame for _, frame in batch], kit.stages.needs, spec.recipe.seed)
+        for (key, frame), result in zip(batch, results, strict=True):
+            if isinstance(result, Drop):
+                fates[key] = result.reason
+                drops.append(result)
+                continue
+            fates[key] = "used"
+            rows += _ask(spec, kit, result, drops, counts)
+            if shown < spec.evidence and result.depths:
+                write_bytes(spec.folder / "evidence" / f"{frame.view.image_id}.jpg", depth_overlay(result))
+                shown += 1
+    totals: dict[str, float] = dict(counts)
+    for name, value in _flat(kit.perceiver.stats()).items():
+        totals[name] = round(value - before.get(name, 0.0), 3)
+    totals["cpu_seconds"] = round(time.process_time() - started, 3)
+    rows.sort(key=lambda row: row.qa.qa_id)
+    note = ShardNote(run=spec.run, shard=spec.number, fates=fates, drops=merge_drops(drops), counts=totals)
+    write_shard(spec.shard_path, to_table(rows), note)
+
+
+def _flat(stats: PerceptionStats) -> dict[str, float]:
+    """Perception counters by name, so that shards can be added up."""
+    flat: dict[str, float] = {"pairs_made": stats.pairs, "load_seconds": stats.load_seconds}
+    for member in stats.members:
+        name = f"{member.role}/{member.member}"
+        flat[f"{name}: passes"] = member.passes
+        flat[f"{name}: cache hits"] = member.cache_hits
+        flat[f"{name}: seconds"] = member.seconds
+    return flat
+
+
+@dataclass(frozen=True)
+class _Kit:
+    """What a worker loads once."""
+
+    stages: Stages
+    perceiver: Perceiver
+    guard: Guard | None
+
+
+@lru_cache(maxsize=2)
+def _guard(path: str) -> Guard:
+    return open_guard(Path(path))
+
+
+_KITS: dict[str, _Kit] = {}
+
+
+def _kit(recipe: Recipe, plan: Plan, index: str) -> _Kit:
+    key = f"{recipe.model_dump_json()}|{plan}|{index}"
+    if key not in _KITS:
+        stages = resolve_recipe(recipe, plan)
+        sight = recipe.perception
+        _KITS.clear()  # one run at a time: the last run's models leave memory
+        _KITS[key] = _Kit(
+            stages=stages,
+            perceiver=Perceiver(
+                depth=stages.depth,
+                regions=stages.regions,
+                matches=stages.matches,
+                consensus_options=sight.consensus,
+                cache=Cache(Path(sight.cache)) if sight.cache else None,
+            ),
+            guard=_guard(index) if index else None,
+        )
+    return _KITS[key]
+
+
+def _frames(spec: ShardSpec, stages: Stages, fates: dict[str, str], drops: list[Drop]) -> Iterator[tuple[str, Frame]]:
+    """Decoded images of the shard; what cannot be used is noted."""
+    for item in spec.items:
+        if item.key in spec.rejected:
+            fates[item.key] = spec.rejected[item.key]
+            drops.append(Drop(stage="guard", task="", image=item.key, reason=spec.rejected[item.key]))
+            continue
+        try:
+            view = stages.source.load(item, stages.source_options)
+            yield item.key, Frame(view=view, rgb=decode(view.data))
+        except ImageError as error:
+            fates[item.key] = error.reason
+            drops.append(Drop(stage="source", task="", image=item.key, reason=error.reason, example=error.message))
+
+
+def _ask(spec: ShardSpec, kit: _Kit, scene: Scene, drops: list[Drop], counts: Counter[str]) -> list[Row]:
+    """Every question of one scene that passed, drawn, at most the share of one image."""
+    rows: list[Row] = []
+    for name, (task, options) in kit.stages.tasks.items():
+        lacking = missing_needs(scene, frozenset(task.needs))
+        if lacking:
+            lacks = "lacks " + ", ".join(sorted(need.value for need in lacking))
+            drops.append(Drop(stage="perception", task=name, image=scene.view.name, reason="no_truth", example=lacks))
+            continue
+        rng = generator(spec.recipe.seed, name, scene.view.image_id)
+        passed: list[QA] = []
+        for result in task.generate(scene, options, rng):
+            if isinstance(result, Drop):
+                drops.append(result)
+                continue
+            counts[f"candidates:{result.skill}"] += 1
+            bad = _judged(result, scene, kit)
+            if bad is None:
+                passed.append(result)
+            else:
+                drops.append(bad)
+        for quota in (q for q in spec.plan.quotas if q.task == name):
+            mine = [qa for qa in passed if qa.skill == quota.skill]
+            cap = per_image_cap(quota, spec.n_images, spec.recipe.output.per_image)
+            chosen, lost = choose(mine, cap, spec.recipe.seed, THIN)
+            drops += lost
+            rows += _drawn(chosen, quota, scene, spec, kit, drops, counts)
+    return rows
+
+
+def _judged(qa: QA, scene: Scene, kit: _Kit) -> Drop | None:
+    """The first check that says no."""
+    task = kit.stages.tasks[qa.task][0]
+    for check in load_all(CHECKS):
+        verdict = check.judge(qa, scene, task)
+        if not verdict.keep:
+            reason = f"{check.name}:{verdict.reason}"
+            return Drop(stage="check", task=qa.task, image=scene.view.name, reason=reason, example=verdict.detail)
+    return None
+
+
+def _drawn(
+    chosen: Sequence[QA],
+    quota: Quota,
+    scene: Scene,
+    spec: ShardSpec,
+    kit: _Kit,
+    drops: list[Drop],
+    counts: Counter[str],
+) -> Iterator[Row]:
+    """Draw the pictures, let the guard look once more, and make rows."""
+    view = scene.view
+    for qa in chosen:
+        pictures = draw(qa, scene, spec.recipe.output.image_format)
+        counts["pictures"] += len(pictures)
+        hit = _output_hit(pictures, view, kit, counts)
+        if hit is not None:
+            drops.append(Drop(stage="guard", task=qa.task, image=view.name, reason=f"output_{hit}"))
+            continue
+        yield Row(
+            qa=qa,
+            pictures=tuple(picture.data for picture in pictures),
+            source=view.source,
+            source_name=view.name,
+            group=view.group,
+            licence=view.licence,
+            role=quota.role,
+            guarded=kit.guard is not None,
+        )
+
+
+def _output_hit(pictures: Sequence[Picture], view: View, kit: _Kit, counts: Counter[str]) -> str | None:
+    """The guard's word on finished pictures, with our own marks masked."""
+    if kit.guard is None:
+        return None
+    for picture in pictures:
+        counts["guard_outputs"] += 1
+        verdict = kit.guard.check(picture.data, picture.rgb, masked=picture.drawn, domain=view.domain).verdict
+        if verdict != "clean":
+            return str(verdict)
+    return None
+
+
+def merge_drops(drops: Sequence[Drop]) -> tuple[Drop, ...]:
+    """Drops of one image, stage, task and reason become one with their sum; the first example stays."""
+    merged: dict[tuple[str, str, str, str], Drop] = {}
+    for drop in drops:
+        key = (drop.stage, drop.task, drop.image, drop.reason)
+        old = merged.get(key)
+        if old is None:
+            merged[key] = drop
+        else:
+            merged[key] = Drop(
+                stage=drop.stage,
+                task=drop.task,
+                image=drop.image,
+                reason=drop.reason,
+                count=old.count + drop.count,
+                example=old.example or drop.example,
+            )
+    return tuple(merged[key] for key in sorted(merged))

@@ -1,0 +1,203 @@
+"""From a profile to quotas: what is weak, what is kept, what is left out, and that every pair of the budget has a reason."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from pydantic import ValidationError
+
+from synth.diagnosis.statistics import wilson
+from synth.errors import ConfigError
+from synth.plan import PlanOptions, format_plan, load_plan, make_plan, plan_from_json, plan_to_json, save_plan
+from synth.types import QA, CategoryProfile, Drop, PluginOptions, Profile, Provenance, Quota, Scene, Skill, Task
+
+
+def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> Iterator[QA | Drop]:
+    raise AssertionError("planning asks nothing")
+
+
+def recompute(provenance: Provenance) -> str:
+    raise AssertionError("planning asks nothing")
+
+
+def task(name: str, *skills: Skill) -> Task:
+    return Task(
+        name=name, version=1, skills=skills, needs=(), options=PluginOptions, generate=generate, recompute=recompute
+    )
+
+
+def skill(
+    which: Skill,
+    right: int,
+    n: int = 200,
+    human: float | None = None,
+    chance: float = 0.5,
+    answered: int | None = None,
+    flags: tuple[str, ...] = (),
+) -> CategoryProfile:
+    low, high = wilson(right, n)
+    spoken = n if answered is None else answered
+    return CategoryProfile(
+        name=str(which), skill=which, n=n, accuracy=right / n, low=low, high=high, chance=chance, human=human,
+        balanced=None, answered=right / spoken, n_answered=spoken, n_unscored=0, majority_share=0.5, majority_letter="A",
+        reasons={}, flags=flags,
+    )  # fmt: skip
+
+
+def profile(*skills: CategoryProfile) -> Profile:
+    return Profile(
+        benchmark="b", model="m", macro=0.5, micro=0.5, chance=0.5, human=None, categories=skills, skills=skills
+    )
+
+
+TASKS = [
+    task("depth", Skill.RELATIVE_DEPTH),
+    task("count", Skill.COUNTING),
+    task("marks", Skill.OBJECT_AT_MARK, Skill.MARK_ON_OBJECT),
+    task("marks_too", Skill.OBJECT_AT_MARK),
+]
+
+
+def by_skill(quotas: tuple[Quota, ...]) -> dict[Skill, int]:
+    totals: dict[Skill, int] = {}
+    for quota in quotas:
+        totals[quota.skill] = totals.get(quota.skill, 0) + quota.n
+    return totals
+
+
+def test_budget_follows_the_gap_from_chance() -> None:
+    """At chance the whole way is missing; half the way to people is half the quota, whatever chance is."""
+    it = profile(
+        skill(Skill.RELATIVE_DEPTH, 100, human=1.0),
+        skill(Skill.COUNTING, 125, human=1.0, chance=0.25),
+        skill(Skill.OBJECT_AT_MARK, 190, chance=0.25),
+    )
+    plan = make_plan(it, PlanOptions(budget=1000, replay_share=0.1), TASKS)
+    totals = by_skill(plan.quotas)
+    assert totals == {Skill.RELATIVE_DEPTH: 600, Skill.COUNTING: 300, Skill.OBJECT_AT_MARK: 100}
+    assert [(q.task, q.n, q.role) for q in plan.quotas if q.skill is Skill.OBJECT_AT_MARK] == [
+        ("marks", 50, "replay"),
+        ("marks_too", 50, "replay"),
+    ]
+    assert [q.skill for q in plan.quotas][0] is Skill.RELATIVE_DEPTH
+    assert plan.unserved == ()
+
+
+@pytest.mark.parametrize("budget", [1, 7, 100, 999, 2000])
+@pytest.mark.parametrize("replay_share", [0.0, 0.2, 0.33])
+def test_the_whole_budget_is_spent(budget: int, replay_share: float) -> None:
+    it = profile(
+        skill(Skill.RELATIVE_DEPTH, 103), skill(Skill.COUNTING, 77, chance=0.25), skill(Skill.OBJECT_AT_MARK, 195)
+    )
+    plan = make_plan(it, PlanOptions(budget=budget, replay_share=replay_share), TASKS)
+    assert sum(quota.n for quota in plan.quotas) == budget
+    assert all(quota.n > 0 for quota in plan.quotas)
+    kept = sum(quota.n for quota in plan.quotas if quota.role == "replay")
+    assert kept == round(budget * replay_share)
+
+
+def test_every_quota_says_why_with_its_numbers() -> None:
+    it = profile(skill(Skill.RELATIVE_DEPTH, 120, human=0.99), skill(Skill.COUNTING, 192, human=0.97))
+    target, replay = make_plan(it, PlanOptions(budget=100), TASKS).quotas
+    for part in ("60.0 %", "of 200", "[53.1, 66.5]", "chance 50.0", "human 99.0", "80 % of the way"):
+        assert part in target.why
+    assert replay.role == "replay"
+    assert "96.0 %" in replay.why
+
+
+def test_a_gap_must_be_proven() -> None:
+    """Sixty of a hundred against 0.7: too few items to say so; the same share of ten thousand says it."""
+    options = PlanOptions(budget=100, margin=0.0)
+    assert make_plan(profile(skill(Skill.RELATIVE_DEPTH, 60, 100, human=0.69)), options, TASKS).quotas == ()
+    assert make_plan(profile(skill(Skill.RELATIVE_DEPTH, 6000, 10000, human=0.69)), options, TASKS).quotas
+    assert make_plan(profile(skill(Skill.RELATIVE_DEPTH, 9600, 10000)), options, TASKS).quotas == ()
+
+
+def test_what_is_left_out_is_named() -> None:
+    it = profile(
+        skill(Skill.RELATIVE_DEPTH, 100),
+        skill(Skill.JIGSAW, 100),
+        skill(Skill.COUNTING, 5, n=10),
+        skill(Skill.OBJECT_AT_MARK, 100),
+        skill(Skill.MARK_ON_OBJECT, 100),
+    )
+    options = PlanOptions(
+        budget=50, skills=(Skill.RELATIVE_DEPTH, Skill.OBJECT_AT_MARK), controls=(Skill.OBJECT_AT_MARK,)
+    )
+    plan = make_plan(it, options, TASKS)
+    assert set(by_skill(plan.quotas)) == {Skill.RELATIVE_DEPTH}
+    reasons = dict(text.split(": ", 1) for text in plan.unserved)
+    assert reasons["jigsaw"].endswith("no task serves it")
+    assert "fewer than 30" in reasons["counting"]
+    assert reasons["object_at_mark"].endswith("kept as a control")
+    assert "may target" in reasons["mark_on_object"]
+
+
+def test_controls_are_not_replayed() -> None:
+    it = profile(skill(Skill.RELATIVE_DEPTH, 100), skill(Skill.COUNTING, 195))
+    plan = make_plan(it, PlanOptions(budget=50, controls=(Skill.COUNTING,)), TASKS)
+    assert by_skill(plan.quotas) == {Skill.RELATIVE_DEPTH: 50}
+
+
+def test_refusal_is_not_a_failure_of_sight() -> None:
+    """34 % with half of it refused: the answered half decides, and it says that the skill is there."""
+    seen = skill(Skill.RELATIVE_DEPTH, 98, n=200, answered=100, flags=("refuses",))
+    weak = skill(Skill.COUNTING, 20, chance=0.25)
+    plan = make_plan(profile(seen, weak), PlanOptions(budget=100, replay_share=0.5), TASKS)
+    assert {q.skill: q.role for q in plan.quotas} == {Skill.COUNTING: "target", Skill.RELATIVE_DEPTH: "replay"}
+    assert "100 answered of 200" in plan.quotas[1].why
+
+
+def test_void_keys_and_suspect_keys() -> None:
+    void = skill(Skill.RELATIVE_DEPTH, 60, flags=("old_key",))
+    suspect = skill(Skill.COUNTING, 10, chance=0.25, flags=("below_chance",))
+    plan = make_plan(profile(void, suspect), PlanOptions(budget=10), TASKS)
+    assert set(by_skill(plan.quotas)) == {Skill.COUNTING}
+    assert "look at the key" in plan.quotas[0].why
+    assert "known to be wrong" in plan.unserved[0]
+
+
+def test_nothing_weak_plans_nothing() -> None:
+    plan = make_plan(profile(skill(Skill.RELATIVE_DEPTH, 199), skill(Skill.COUNTING, 198)), PlanOptions(), TASKS)
+    assert plan.quotas == ()
+    assert "no quotas" in format_plan(plan)
+
+
+def test_round_trip(tmp_path: Path) -> None:
+    it = profile(skill(Skill.RELATIVE_DEPTH, 100), skill(Skill.COUNTING, 195), skill(Skill.JIGSAW, 90))
+    plan = make_plan(it, PlanOptions(budget=300), TASKS)
+    assert plan_from_json(plan_to_json(plan)) == plan
+    save_plan(tmp_path / "plan.json", plan)
+    assert load_plan(tmp_path / "plan.json") == plan
+    table = format_plan(plan)
+    assert "300  pairs in all" in table
+    assert "unserved: jigsaw" in table
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "cannot be read"),
+        ("[]", "expected an object"),
+        ("{}", "no key quotas"),
+        ('{"quotas": [], "budget": 3}', "unknown key budget"),
+        ('{"quotas": [{"task": "depth", "skill": "flying", "n": 3, "why": ""}]}', "skill"),
+        ('{"quotas": [{"task": "depth", "skill": "counting", "n": 0, "why": ""}]}', "below 1"),
+    ],
+)
+def test_wrong_plans_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "plan.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_plan(path)
+    assert caught.value.where == str(path)
+
+
+def test_options_are_strict() -> None:
+    with pytest.raises(ValidationError, match="replay"):
+        PlanOptions.model_validate({"replay": 0.2})
+    with pytest.raises(ValidationError):
+        PlanOptions(budget=0)

@@ -128,7 +128,7 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     if not targets:
         run.reporter.stage("nothing weak enough to plan for", 1, 1)
         return None
-    guard = GuardConfig(benchmark=run.config.benchmark, plant=run.config.generate.guard.plant)
+    guard = GuardConfig(benchmark=run.config.benchmark, options=run.config.generate.guard.options)
     recipe = run.config.generate.model_copy(
         update={
             "name": f"{run.config.name}-{folder.name}",

@@ -250,7 +250,7 @@ def _arguments(config: TrainConfig, device: str, bf16: bool) -> SFTConfig:
         max_length=config.max_length,
         bf16=bf16,
         use_cpu=device == "cpu",
-        activation_checkpointing=checkpointing,  # the name since transformers 5.20; TRL sets the old one by itself
+        activation_checkpointing=checkpointing,  # the old name alone, which TRL sets, makes transformers warn
         gradient_checkpointing=checkpointing,
         dataloader_num_workers=config.workers,
         dataloader_pin_memory=device == "cuda",
@@ -260,6 +260,7 @@ def _arguments(config: TrainConfig, device: str, bf16: bool) -> SFTConfig:
         save_steps=config.save_steps,
         save_total_limit=2,
         logging_steps=config.logging_steps,
+        logging_first_step=True,  # so that a run that trains nothing stops at once
         logging_nan_inf_filter=False,  # the filter would hide a NaN loss from the guard
         report_to="none",
         disable_tqdm=True,

@@ -76,12 +76,14 @@ def run(parser: argparse.ArgumentParser, argv: list[str] | None) -> int:
 def add_verb(
     verbs: Subparsers[argparse.ArgumentParser], name: str, handler: Handler, about: str
 ) -> argparse.ArgumentParser:
+    """Add one verb with its handler."""
     parser = verbs.add_parser(name, help=about, description=about[0].upper() + about[1:] + ".")
     parser.set_defaults(handler=handler)
     return parser
 
 
 def config_arguments(verb: argparse.ArgumentParser) -> None:
+    """A config file and its overrides."""
     verb.add_argument("config", type=Path)
     verb.add_argument("--set", action="append", default=[], metavar="a.b=c", help="override a setting (repeatable)")
 
@@ -213,13 +215,13 @@ def _audit(args: argparse.Namespace) -> int:
 
 def _guard_index(args: argparse.Namespace) -> int:
     from synth.config import PluginChoice, parse_overrides, resolve
-    from synth.guard.index import build_index, index_folder, save_index
+    from synth.guard.index import build_index, save_index
     from synth.plugins import BENCHMARKS
     from synth.progress import Bars
 
     with Bars() as bars:
         if Path(args.benchmark).is_dir():
-            index = index_folder(Path(args.benchmark))
+            index = build_index(Path(args.benchmark))
         else:
             choice = PluginChoice.model_validate({**parse_overrides(args.set), "name": args.benchmark})
             record, options = resolve(choice, BENCHMARKS, "benchmark")
@@ -230,18 +232,18 @@ def _guard_index(args: argparse.Namespace) -> int:
 
 
 def _guard_check(args: argparse.Namespace) -> int:
-    from synth.guard.checking import check_target
+    from synth.certifying import check_target
     from synth.progress import Bars
 
     with Bars() as bars:
         counts = check_target(args.target, args.index, args.out, lambda d, t: bars.stage("checking", d, t))
     print(", ".join(f"{name} {n}" for name, n in sorted(counts.items())))
-    print(f"written: {args.out}/verdicts.jsonl certificate.json")
+    print(f"written: {args.out}/verdicts.jsonl")
     return 1 if any(n for name, n in counts.items() if name != "clean") else 0
 
 
 def _guard_verify(args: argparse.Namespace) -> int:
-    from synth.guard.checking import verify_dataset
+    from synth.certifying import verify_dataset
 
     problems = verify_dataset(args.dataset, args.index)
     for problem in problems:

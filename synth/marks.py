@@ -53,6 +53,7 @@ WHITE: Colour = (255, 255, 255)
 
 _SIDES: tuple[tuple[float, float], ...] = ((1, 0), (-1, 0), (0, -1), (0, 1), (1, -1), (-1, -1), (-1, 1), (1, 1))
 _CACHED_SCALE = 4.0
+_FAINT = 10
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,7 +67,7 @@ class Drawn:
 
 def mark_scale(width: int, height: int) -> float:
     """Factor on all lengths of a mark for an image of this size (pixels)."""
-    return max(1.0, min(width, height) / REFERENCE_SIDE) ** GROWTH
+    return float(max(1.0, min(width, height) / REFERENCE_SIDE) ** GROWTH)
 
 
 def mark_colour(label: str) -> Colour:
@@ -185,7 +186,7 @@ def _paste(canvas: Image.Image, mark: Mark, letter: Point, extent: Box, scale: f
 
 
 def _sprite(label: str, fraction: Point, offset: Point, cell: int, scale: float) -> Image.Image:
-    """A transparent square of side 2 * cell with the ring's centre at cell + fraction and the label at `offset` from it."""
+    """A transparent square of side 2 * cell; the ring's centre is at cell + fraction, the label `offset` from it."""
     fine = max(1, math.ceil(8 / scale))
     unit = fine * scale
     side = 2 * cell * fine
@@ -204,7 +205,12 @@ def _sprite(label: str, fraction: Point, offset: Point, cell: int, scale: float)
         stroke_width=int(LETTER_STROKE * unit),
         stroke_fill=(0, 0, 0, 255),
     )
-    return image.resize((2 * cell, 2 * cell), Image.Resampling.LANCZOS) if fine > 1 else image
+    if fine == 1:
+        return image
+    small = image.resize((2 * cell, 2 * cell), Image.Resampling.LANCZOS)
+    # Scaling down leaves faint rings around the drawing; without them what lies outside its box stays as it was.
+    small.putalpha(small.getchannel("A").point([0 if alpha < _FAINT else alpha for alpha in range(256)]))
+    return small
 
 
 _cached_sprite = lru_cache(maxsize=512)(_sprite)

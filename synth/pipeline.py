@@ -8,11 +8,10 @@ number of workers and however often the run was killed.
 from __future__ import annotations
 
 import json
-import logging
 import shutil
 import time
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -20,24 +19,23 @@ import numpy as np
 from filelock import FileLock, Timeout
 
 from synth import __version__
+from synth.certifying import Certified, certify_dataset
 from synth.config import dump
-from synth.dataset.assemble import Assembled, assemble, letters_and_strata, write_drops
+from synth.dataset.assemble import Assembled, assemble, write_drops
 from synth.dataset.card import write_card
 from synth.dataset.shards import ShardNote, read_note
 from synth.engines.local import run as run_local
 from synth.errors import ConfigError, GuardError, RunError, SourceError
 from synth.files import write_json
-from synth.guard.cascade import open_guard
-from synth.guard.certificate import CertificateFacts, write_certificate
+from synth.guard.cascade import Guard, GuardVerdict, Scan
 from synth.guard.index import GuardIndex, build_index, load_index, save_index
-from synth.guard.plant import Proof, plant, prove
+from synth.guard.plant import Proof, plant, proof_json, prove
+from synth.manifest import all_drops, build_manifest, drop_rows, quota_row, removed_images
 from synth.plan import load_plan
 from synth.progress import Silent
 from synth.recipe import Recipe, Stages, path_of, quotas_of, resolve_recipe, run_identity
-from synth.types import BenchmarkData, Drop, JsonValue, Plan, Reporter, SourceItem
-from synth.work import ShardSpec, merge_drops, run_shard, scan_shard
-
-log = logging.getLogger("s2p")
+from synth.types import BenchmarkData, JsonValue, Plan, Reporter, SourceItem
+from synth.work import Scanned, ShardSpec, read_scan, run_shard, scan_shard
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,14 +48,39 @@ class DryRun:
     resolved: Mapping[str, JsonValue]
 
 
+@dataclass(frozen=True, kw_only=True)
+class _Guarded:
+    """The index in use, its file, and the benchmark behind it where it is at hand."""
+
+    index: GuardIndex
+    path: Path
+    benchmark: BenchmarkData | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Run:
+    """What the steps of one run share."""
+
+    recipe: Recipe
+    plan: Plan
+    stages: Stages
+    items: Sequence[SourceItem]
+    out: Path
+    reporter: Reporter
+
+    @property
+    def work(self) -> Path:
+        return self.out / ".work"
+
+
 def preview(recipe: Recipe) -> DryRun:
     """Resolve everything and count, without work. Raises what `generate` would raise before its first image."""
     plan = _plan(recipe)
     stages = resolve_recipe(recipe, plan)
     items = stages.source.list(stages.source_options)
-    size = recipe.output.images_per_shard
-    quotas = tuple(_quota_row(quota) for quota in plan.quotas)
-    return DryRun(images=len(items), shards=-(-len(items) // size), quotas=quotas, resolved=dump(recipe))
+    shards = -(-len(items) // recipe.output.images_per_shard)
+    quotas = tuple(quota_row(quota) for quota in plan.quotas)
+    return DryRun(images=len(items), shards=shards, quotas=quotas, resolved=dump(recipe))
 
 
 def generate(
@@ -68,8 +91,6 @@ def generate(
     `benchmark` may hand over the guard's benchmark where the caller has it in memory. A finished folder of the same run
     is left as it is. Raises ConfigError, SourceError, BackendError, BenchmarkError, GuardError, RunError.
     """
-    reporter = reporter or Silent()
-    started = time.monotonic()
     plan = _plan(recipe)
     stages = resolve_recipe(recipe, plan)
     if recipe.guard.benchmark is None and recipe.guard.index is None and not recipe.guard.unguarded:
@@ -81,200 +102,199 @@ def generate(
     items = stages.source.list(stages.source_options)
     if not items:
         raise SourceError("no images", where=f"source {recipe.source.name}")
+    run = _Run(recipe=recipe, plan=plan, stages=stages, items=items, out=out, reporter=reporter or Silent())
     out.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(out / ".lock", timeout=0)
     try:
-        with lock:
-            return _locked(recipe, plan, stages, items, out, reporter, _Given(benchmark, started))
+        with FileLock(out / ".lock", timeout=0):
+            return _locked(run, benchmark)
     except Timeout:
         raise RunError(
             "another process works in this folder", where=str(out), fix="wait for it, or use another --out"
         ) from None
 
 
-@dataclass(frozen=True)
-class _Given:
-    benchmark: BenchmarkData | None
-    started: float
-
-
-def _locked(
-    recipe: Recipe,
-    plan: Plan,
-    stages: Stages,
-    items: Sequence[SourceItem],
-    out: Path,
-    reporter: Reporter,
-    given: _Given,
-) -> dict[str, JsonValue]:
-    work = out / ".work"
-    work.mkdir(exist_ok=True)
-    index, index_path, protected = _index(recipe, stages, work, given.benchmark, reporter)
-    fingerprints = tuple(f"{item.key}:{item.fingerprint}" for item in items)
-    run = run_identity(recipe, plan, fingerprints, index.sha256 if index else "", __version__)
-    _claim(out, work, run, items)
-    if (out / "manifest.json").exists():
-        finished: dict[str, JsonValue] = json.loads((out / "manifest.json").read_text(encoding="utf-8"))
+def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
+    """The steps, in order."""
+    started = time.monotonic()
+    run.work.mkdir(exist_ok=True)
+    guarded = _guarded(run, benchmark)
+    fingerprints = tuple(f"{item.key}:{item.fingerprint}" for item in run.items)
+    identity = run_identity(run.recipe, run.plan, fingerprints, guarded.index.sha256 if guarded else "", __version__)
+    _claim(run, identity)
+    if (run.out / "manifest.json").exists():
+        finished: dict[str, JsonValue] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
         return finished
-    if stages.source.prepare is not None:
-        prepare_done = lambda done, total: reporter.stage("preparing images", done, total)  # noqa: E731
-        stages.source.prepare(items, stages.source_options, recipe.engine.workers, prepare_done)
-    specs = _specs(recipe, plan, run, items, work, index_path)
-    verdicts = _scan(specs, recipe.engine.workers, reporter)
-    proof = _prove(recipe, index_path, protected, work, reporter)
-    rejected = _rejected(verdicts, items)
-    specs = [
-        replace(spec, rejected={i.key: rejected[i.key] for i in spec.items if i.key in rejected}) for spec in specs
-    ]
-    _run_all(
-        "making pairs",
-        run_shard,
-        [s for s in specs if not s.shard_path.exists()],
-        len(specs),
-        recipe.engine.workers,
-        reporter,
-    )
-    notes = [read_note(spec.shard_path, run) for spec in specs]
-    _account(notes, items)
-    output = recipe.output
+    workers = run.recipe.engine.workers
+    if run.stages.source.prepare is not None:
+        run.stages.source.prepare(
+            run.items,
+            run.stages.source_options,
+            workers,
+            lambda done, total: run.reporter.stage("preparing images", done, total),
+        )
+    specs = _specs(run, identity, guarded)
+    scanned = _scan(run, specs)
+    proof = _prove(run, guarded, scanned)
+    rejected = _rejected(scanned)
+    specs = [replace(s, rejected={i.key: rejected[i.key] for i in s.items if i.key in rejected}) for s in specs]
+    _run_all(run, "making pairs", run_shard, [s for s in specs if not s.shard_path.exists()], len(specs))
+    notes = [read_note(spec.shard_path, identity) for spec in specs]
+    _account(notes, run.items)
     assembled = assemble(
         [spec.shard_path for spec in specs],
-        plan,
-        out,
-        seed=recipe.seed,
-        rows_per_file=output.rows_per_file,
-        validation_share=output.validation_share,
+        run.plan,
+        run.out,
+        seed=run.recipe.seed,
+        rows_per_file=run.recipe.output.rows_per_file,
+        validation_share=run.recipe.output.validation_share,
     )
     if not assembled.kept:
         _empty(notes, assembled)
-    return _finish(_Facts(recipe, plan, stages, run, out, index, proof, verdicts), notes, assembled, given.started)
+    manifest = build_manifest(run.recipe, run.plan, identity, notes, assembled)
+    write_drops(run.out / "drops.parquet", all_drops(notes, assembled))
+    _copy_evidence(run)
+    certificate = _certify(run, identity, guarded, proof, scanned, notes)
+    manifest["guard"] = {
+        "verdict": certificate["verdict"],
+        "planted": proof.n if proof else 0,
+        "found": proof.found if proof else 0,
+        "removed": dict(removed_images(notes)),
+    }
+    write_card(run.out, manifest, certificate)
+    manifest["seconds"] = round(time.monotonic() - started, 1)
+    write_json(run.out / "manifest.json", manifest)
+    return manifest
 
 
 def _plan(recipe: Recipe) -> Plan:
     return quotas_of(recipe, load_plan(path_of(recipe.plan)) if recipe.plan else None)
 
 
-def _claim(out: Path, work: Path, run: str, items: Sequence[SourceItem]) -> None:
+def _guarded(run: _Run, given: BenchmarkData | None) -> _Guarded | None:
+    """The guard's index: read, or built once into the work folder. None for an unguarded run."""
+    guard = run.recipe.guard
+    if guard.unguarded:
+        return None
+    if guard.index is not None:
+        path = path_of(guard.index)
+        benchmark = given or (_load_benchmark(run) if run.stages.benchmark else None)
+        return _Guarded(index=load_index(path), path=path, benchmark=benchmark)
+    data = given or _load_benchmark(run)
+    path = run.work / "guard-index.npz"
+    index = build_index(data)
+    if not path.exists() or load_index(path).sha256 != index.sha256:
+        save_index(index, path)
+    return _Guarded(index=index, path=path, benchmark=data)
+
+
+def _load_benchmark(run: _Run) -> BenchmarkData:
+    if run.stages.benchmark is None:
+        raise ConfigError("neither a benchmark nor an index", where="guard")
+    record, options = run.stages.benchmark
+    return record.load(options, lambda done, total: run.reporter.stage("reading the benchmark", done, total))
+
+
+def _claim(run: _Run, identity: str) -> None:
     """Write plan.json, or refuse a folder that belongs to another plan."""
-    path = work / "plan.json"
+    path = run.work / "plan.json"
     if path.exists():
-        old = json.loads(path.read_text(encoding="utf-8"))["run"]
-        if old != run:
+        if json.loads(path.read_text(encoding="utf-8"))["run"] != identity:
             raise RunError(
                 "this folder belongs to another plan (other settings, images, benchmark or version)",
-                where=str(out),
+                where=str(run.out),
                 fix="use a new --out folder, or delete this one",
             )
         return
-    if (out / "manifest.json").exists():
-        raise RunError("the folder holds a dataset and not its plan", where=str(out), fix="use a new --out folder")
-    write_json(path, {"run": run, "items": [item.key for item in items]})
+    if (run.out / "manifest.json").exists():
+        raise RunError("the folder holds a dataset and not its plan", where=str(run.out), fix="use a new --out folder")
+    write_json(path, {"run": identity, "items": [item.key for item in run.items]})
 
 
-def _index(
-    recipe: Recipe, stages: Stages, work: Path, given: BenchmarkData | None, reporter: Reporter
-) -> tuple[GuardIndex | None, Path | None, BenchmarkData | None]:
-    """The guard's index (read, or built once into the work folder) and the benchmark behind it where it is at hand."""
-    if recipe.guard.unguarded:
-        return None, None, None
-    if recipe.guard.index is not None:
-        path = path_of(recipe.guard.index)
-        return load_index(path), path, given
-    if stages.benchmark is None:
-        raise ConfigError("neither a benchmark nor an index", where="guard")
-    record, options = stages.benchmark
-    data = given or record.load(options, lambda done, total: reporter.stage("reading the benchmark", done, total))
-    path = work / "guard-index.npz"
-    index = build_index(data)
-    if path.exists() and load_index(path).sha256 == index.sha256:
-        return index, path, data
-    save_index(index, path)
-    return index, path, data
-
-
-def _specs(
-    recipe: Recipe, plan: Plan, run: str, items: Sequence[SourceItem], work: Path, index: Path | None
-) -> list[ShardSpec]:
-    size = recipe.output.images_per_shard
-    chunks = [tuple(items[start : start + size]) for start in range(0, len(items), size)]
-    evidence = -(-recipe.output.evidence // len(chunks)) if recipe.output.evidence else 0
+def _specs(run: _Run, identity: str, guarded: _Guarded | None) -> list[ShardSpec]:
+    size = run.recipe.output.images_per_shard
+    chunks = [tuple(run.items[start : start + size]) for start in range(0, len(run.items), size)]
     return [
         ShardSpec(
-            recipe=recipe,
-            plan=plan,
-            run=run,
+            recipe=run.recipe,
+            plan=run.plan,
+            run=identity,
             number=number,
             items=chunk,
-            n_images=len(items),
-            folder=work,
-            index=index,
-            evidence=evidence,
+            n_images=len(run.items),
+            folder=run.work,
+            index=guarded.path if guarded else None,
+            evidence=-(-run.recipe.output.evidence // len(chunks)),
         )
         for number, chunk in enumerate(chunks)
     ]
 
 
-def _run_all(name: str, work: object, todo: Sequence[ShardSpec], total: int, workers: int, reporter: Reporter) -> None:
+def _run_all(run: _Run, name: str, work: Callable[[ShardSpec], None], todo: Sequence[ShardSpec], total: int) -> None:
     done = total - len(todo)
-    reporter.stage(name, done, total)
-    function = run_shard if work is run_shard else scan_shard
-    for _ in run_local(function, todo, workers):
+    run.reporter.stage(name, done, total)
+    for _ in run_local(work, todo, run.recipe.engine.workers):
         done += 1
-        reporter.stage(name, done, total)
+        run.reporter.stage(name, done, total)
 
 
-def _scan(specs: Sequence[ShardSpec], workers: int, reporter: Reporter) -> dict[str, dict[str, JsonValue]]:
-    """The guard's verdict on every source image, by source key."""
-    if not specs or specs[0].index is None:
-        return {}
+def _scan(run: _Run, specs: Sequence[ShardSpec]) -> list[Scanned]:
+    """The guard's verdict on every source image that can be decoded."""
+    if specs[0].index is None:
+        return []
     todo = [spec for spec in specs if not spec.scan_path.exists()]
-    _run_all("guarding sources", scan_shard, todo, len(specs), workers, reporter)
-    verdicts: dict[str, dict[str, JsonValue]] = {}
-    for spec in specs:
-        value = json.loads(spec.scan_path.read_text(encoding="utf-8"))
-        if value["run"] != spec.run:
-            raise RunError("a scan of another run", where=str(spec.scan_path), fix="use a new --out folder")
-        verdicts.update(value["verdicts"])
-    return verdicts
+    _run_all(run, "guarding sources", scan_shard, todo, len(specs))
+    return [scanned for spec in specs for scanned in read_scan(spec)]
 
 
-def _prove(
-    recipe: Recipe, index_path: Path | None, protected: BenchmarkData | None, work: Path, reporter: Reporter
-) -> Proof | None:
+def _prove(run: _Run, guard: _Guarded | None, scanned: Sequence[Scanned]) -> Proof | None:
     """Plant transformed copies of benchmark images and find them by the same path; anything less stops the run."""
-    if index_path is None:
+    if guard is None:
         return None
-    if protected is None:
+    if guard.benchmark is None:
         raise GuardError(
             "planted copies need the benchmark's images, and only an index was given",
             where="guard",
             fix="set guard.benchmark as well as guard.index",
         )
-    images = [*protected.clean_images.values()] or [data for item in protected.items for data in item.images]
-    rng = np.random.default_rng(recipe.seed)
-    proof = prove(open_guard(index_path), plant(images, recipe.guard.plant, rng))
-    reporter.stage("proving the guard", proof.found, proof.n)
-    write_json(work / "planted.json", {"n": proof.n, "found": proof.found, "missed": list(proof.missed)})
-    if proof.found < proof.n:
+    contents = sorted({one.verdict.content for one in scanned}) or ["photograph"]
+    rng = np.random.default_rng(run.recipe.seed)
+    planted = plant(_images(guard.benchmark), run.recipe.guard.options.planted, rng)
+    proof = prove(Guard(guard.index, run.recipe.guard.options), planted, contents)
+    run.reporter.stage("proving the guard", proof.found, proof.n)
+    write_json(run.work / "planted.json", proof_json(proof))
+    if not proof.established:
+        missed = ", ".join(f"{miss.transform} of {miss.truth}" for miss in proof.missed[:5])
         raise GuardError(
             f"the guard found {proof.found} of {proof.n} planted copies of benchmark images: not established, "
-            f"nothing is written (missed: {', '.join(proof.missed[:5])})",
+            f"nothing is written (missed: {missed})",
             where="guard",
         )
     return proof
 
 
-def _rejected(verdicts: Mapping[str, Mapping[str, JsonValue]], items: Sequence[SourceItem]) -> dict[str, str]:
-    """Source key -> reason. A group falls with its first member that is not clean; unreadable images are no hit."""
-    bad = ("copy", "crop", "scene", "unverifiable")
-    own = {key: str(v["verdict"]) for key, v in verdicts.items() if v["verdict"] in bad}
-    groups = {item.group for item in items if own.get(item.key) in ("copy", "crop", "scene")}
+def _images(benchmark: BenchmarkData) -> dict[str, bytes]:
+    """Benchmark images under their names in the index: the unmarked ones where the benchmark has them."""
+    if benchmark.clean_images:
+        return {f"clean/{name}": data for name, data in benchmark.clean_images.items()}
+    single = {item.item_id: item.images[0] for item in benchmark.items if len(item.images) == 1}
+    several = {
+        f"{item.item_id}#{number}": data
+        for item in benchmark.items
+        if len(item.images) > 1
+        for number, data in enumerate(item.images, 1)
+    }
+    return {**single, **several}
+
+
+def _rejected(scanned: Sequence[Scanned]) -> dict[str, str]:
+    """Source key -> reason. A whole source group falls with its first member that is in the benchmark."""
+    groups = {one.group for one in scanned if one.verdict.is_hit and one.group}
     out: dict[str, str] = {}
-    for item in items:
-        if item.key in own:
-            out[item.key] = f"benchmark_{own[item.key]}"
-        elif item.group in groups:
-            out[item.key] = "benchmark_group"
+    for one in scanned:
+        if one.verdict.verdict != "clean":
+            out[one.key] = f"benchmark_{one.verdict.verdict}"
+        elif one.group in groups:
+            out[one.key] = "benchmark_group"
     return out
 
 
@@ -286,110 +306,43 @@ def _account(notes: Sequence[ShardNote], items: Sequence[SourceItem]) -> None:
 
 
 def _empty(notes: Sequence[ShardNote], assembled: Assembled) -> None:
-    drops = merge_drops([replace(d, image="") for n in notes for d in n.drops] + list(assembled.drops))
-    top = sorted(drops, key=lambda d: -d.count)[:5]
-    reasons = "; ".join(f"{d.count}x {d.stage}/{d.task or 'image'}: {d.reason}" for d in top) or "no candidate at all"
-    raise RunError(f"not one pair could be made ({reasons})", fix="more or other photos, or other task options")
-
-
-@dataclass(frozen=True)
-class _Facts:
-    recipe: Recipe
-    plan: Plan
-    stages: Stages
-    run: str
-    out: Path
-    index: GuardIndex | None
-    proof: Proof | None
-    verdicts: Mapping[str, Mapping[str, JsonValue]]
-
-
-def _finish(facts: _Facts, notes: Sequence[ShardNote], assembled: Assembled, started: float) -> dict[str, JsonValue]:
-    """Drops, evidence, certificate, card; the manifest last."""
-    out = facts.out
-    drops = merge_drops([d for note in notes for d in note.drops] + list(assembled.drops))
-    write_drops(out / "drops.parquet", drops)
-    evidence = out / ".work" / "evidence"
-    if evidence.is_dir():
-        shutil.copytree(evidence, out / "evidence", dirs_exist_ok=True)
-    rejected = Counter(reason for note in notes for reason in note.fates.values() if reason.startswith("benchmark_"))
-    counts = Counter[str]()
-    for note in notes:
-        counts.update({k: v for k, v in note.counts.items()})  # type: ignore[arg-type]
-    certificate = write_certificate(
-        out,
-        CertificateFacts(
-            name=facts.recipe.name,
-            run=facts.run,
-            index=facts.index,
-            proof=facts.proof,
-            verdicts=facts.verdicts,
-            n_outputs=int(counts["guard_outputs"]),
-            output_hits=sum(d.count for d in drops if d.stage == "guard" and d.reason.startswith("output_")),
-            removed=dict(rejected),
-        ),
+    rows = [row for row in drop_rows(all_drops(notes, assembled))[:5] if isinstance(row, dict)]
+    reasons = "; ".join(f"{row['count']}x {row['stage']}/{row['task'] or 'image'}: {row['reason']}" for row in rows)
+    raise RunError(
+        f"not one pair could be made ({reasons or 'no candidate at all'})",
+        fix="more or other photos, or other task options",
     )
-    manifest = _manifest(facts, notes, assembled, drops, counts)
-    manifest["guard"] = {
-        "verdict": certificate["verdict"],
-        "planted": facts.proof.n if facts.proof else 0,
-        "found": facts.proof.found if facts.proof else 0,
-        "removed": dict(rejected),
-    }
-    manifest["seconds"] = round(time.monotonic() - started, 1)
-    write_card(out, manifest, certificate)
-    write_json(out / "manifest.json", manifest)
-    return manifest
 
 
-def _manifest(
-    facts: _Facts,
+def _copy_evidence(run: _Run) -> None:
+    """Depth overlays for the viewer."""
+    if (run.work / "evidence").is_dir():
+        shutil.copytree(run.work / "evidence", run.out / "evidence", dirs_exist_ok=True)
+
+
+def _certify(
+    run: _Run,
+    identity: str,
+    guarded: _Guarded | None,
+    proof: Proof | None,
+    scanned: Sequence[Scanned],
     notes: Sequence[ShardNote],
-    assembled: Assembled,
-    drops: Sequence[Drop],
-    counts: Mapping[str, float],
 ) -> dict[str, JsonValue]:
-    fates = Counter(fate for note in notes for fate in note.fates.values())
-    letters, strata = letters_and_strata(assembled.kept)
-    by_skill = Counter(row.skill for row in assembled.kept)
-    by_task = Counter((row.task, row.skill) for row in assembled.kept)
-    candidates = {k.split(":", 1)[1]: int(v) for k, v in sorted(counts.items()) if k.startswith("candidates:")}
-    ledger = merge_drops([replace(drop, image="") for drop in drops])
-    return {
-        "schema": "s2p-manifest/1",
-        "run": facts.run,
-        "name": facts.recipe.name,
-        "code_version": __version__,
-        "config": dump(facts.recipe),
-        "images": {
-            "listed": sum(fates.values()),
-            "used": fates["used"],
-            "dropped": sum(fates.values()) - fates["used"],
+    facts = Certified(
+        name=run.recipe.name,
+        run=identity,
+        seed=run.recipe.seed,
+        sources=(run.recipe.source.name, *(str(v) for v in run.recipe.source.settings().values())),
+        guard=Guard(guarded.index, run.recipe.guard.options) if guarded else None,
+        scan=Scan(
+            verdicts={one.verdict.image_id: one.verdict for one in scanned},
+            rejected_groups={one.group: one.verdict.image_id for one in scanned if one.verdict.is_hit},
+        ),
+        proof=proof,
+        outputs={
+            qa_id: tuple(GuardVerdict(**found) for found in verdicts)  # type: ignore[arg-type]  # plain JSON of ours
+            for note in notes
+            for qa_id, verdicts in note.outputs.items()
         },
-        "pairs": {
-            "candidates": sum(candidates.values()),
-            "candidates_by_skill": candidates,
-            "kept": len(assembled.kept),
-            "by_skill": dict(sorted(by_skill.items())),
-            "by_split": dict(assembled.splits),
-            "letters": letters,
-            "strata": strata,
-        },
-        "quotas": [
-            {
-                "task": q.task,
-                "skill": str(q.skill),
-                "n": q.n,
-                "why": q.why,
-                "role": q.role,
-                "made": by_task[(q.task, str(q.skill))],
-            }
-            for q in facts.plan.quotas
-        ],
-        "drops": [
-            {"stage": d.stage, "task": d.task, "reason": d.reason, "count": d.count, "example": d.example}
-            for d in sorted(ledger, key=lambda d: -d.count)
-        ],
-        "perception": {k: v for k, v in sorted(counts.items()) if ":" not in k},
-        "files": list(assembled.files),
-    }
+    )
+    return certify_dataset(run.out, facts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 import time
 from types import TracebackType
+from typing import NoReturn
 
 from tqdm import tqdm
 
@@ -25,7 +26,7 @@ class Bars:
     def __init__(self) -> None:
         self._terminal = sys.stderr.isatty()
         self._name = ""
-        self._bar: tqdm[object] | None = None
+        self._bar: tqdm[NoReturn] | None = None
         self._said = 0.0
 
     def __enter__(self) -> Bars:

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from synth.config import Config, PluginChoice, digest, dump, resolve
 from synth.errors import ConfigError
+from synth.guard.cascade import GuardOptions
 from synth.perception.consensus import ConsensusOptions
 from synth.plugins import BENCHMARKS, DEPTH, MATCHES, REGIONS, SOURCES, TASKS, load
 from synth.types import (
@@ -55,10 +56,8 @@ class GuardConfig(Config):
     benchmark: PluginChoice | None = None
     index: str | None = None
     """A ready index file; without one the index is built from the benchmark."""
-    plant: int = Field(default=12, ge=10)
-    """Transformed copies of benchmark images that the run must find in its own stream."""
-    threshold: int | None = None
-    """PDQ distance for photographs; a value above the default loosens the guard and voids the certificate."""
+    options: GuardOptions = GuardOptions()
+    """Thresholds and planted copies; anything laxer than the shipped values voids the certificate."""
     unguarded: bool = False
     """Only the command line's --unguarded may set this; it stamps every row and the card."""
 

@@ -32,7 +32,6 @@ Progress: TypeAlias = Callable[[int, int], None]
 """Called with (done, total)."""
 
 
-
 class Reporter(Protocol):
     """Where a long run says how far it is."""
 

@@ -9,24 +9,26 @@ import json
 import time
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from functools import lru_cache
 from pathlib import Path
 
 from synth.balance import BalanceOptions, choose
-from synth.dataset.rows import Picture, Row, draw, to_table
+from synth.dataset.rows import Row, draw, to_table
 from synth.dataset.shards import ShardNote, write_shard
-from synth.errors import ImageError
+from synth.errors import ImageError, RunError
 from synth.files import write_bytes, write_json
 from synth.geometry import generator
-from synth.guard.cascade import Guard, open_guard
+from synth.guard.cascade import Guard, GuardOptions, GuardVerdict, content_of
+from synth.guard.index import load_index
 from synth.images import decode
+from synth.manifest import merge_drops
 from synth.perception.cache import Cache
-from synth.perception.perceive import Perceiver, PerceptionStats
+from synth.perception.perceive import Perceiver, PerceptionStats, missing_needs
 from synth.plugins import CHECKS, load_all
 from synth.recipe import Recipe, Stages, per_image_cap, resolve_recipe
 from synth.report.overlay import depth_overlay
-from synth.types import QA, Drop, Frame, Plan, Quota, Scene, SourceItem, View
+from synth.types import QA, Drop, Frame, JsonValue, Plan, Quota, Scene, SourceItem, Task, View
 
 BATCH = 8
 """Images perceived together."""
@@ -64,31 +66,40 @@ class ShardSpec:
         return self.folder / f"scan-{self.number:05d}.json"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Scanned:
+    """The guard's verdict on one source image."""
+
+    key: str
+    name: str
+    group: str
+    verdict: GuardVerdict
+
+
 def scan_shard(spec: ShardSpec) -> None:
-    """Let the guard look at every source image of the shard; write one verdict an image."""
-    if spec.scan_path.exists() or spec.index is None:
+    """Let the guard look at every source image of the shard. What cannot be decoded is left to `run_shard` to drop."""
+    if spec.index is None or spec.scan_path.exists():
         return
-    guard = _guard(str(spec.index))
+    guard = _guard(str(spec.index), spec.recipe.guard.options)
     stages = resolve_recipe(spec.recipe, spec.plan)
-    verdicts: dict[str, dict[str, object]] = {}
+    found: list[JsonValue] = []
     for item in spec.items:
         try:
             view = stages.source.load(item, stages.source_options)
             rgb = decode(view.data)
-        except ImageError as error:
-            verdicts[item.key] = {"image": item.key, "verdict": "unreadable", "reason": error.reason, "match": None}
+        except ImageError:
             continue
-        found = guard.check(view.data, rgb, domain=view.domain)
-        verdicts[item.key] = {
-            "image": view.name,
-            "image_id": view.image_id,
-            "group": view.group,
-            "verdict": found.verdict,
-            "match": found.match,
-            "stage": found.stage,
-            "evidence": dict(found.evidence),
-        }
-    write_json(spec.scan_path, json.loads(json.dumps({"run": spec.run, "verdicts": verdicts})))
+        verdict = guard.check(view.data, rgb, content=content_of(view.domain))
+        found.append({"key": item.key, "name": view.name, "group": view.group, "verdict": asdict(verdict)})
+    write_json(spec.scan_path, {"run": spec.run, "found": found})
+
+
+def read_scan(spec: ShardSpec) -> list[Scanned]:
+    """The verdicts of a scanned shard. Raises RunError for a file of another run."""
+    value = json.loads(spec.scan_path.read_text(encoding="utf-8"))
+    if value["run"] != spec.run:
+        raise RunError("a scan of another run", where=str(spec.scan_path), fix="use a new --out folder")
+    return [Scanned(**{**line, "verdict": GuardVerdict(**line["verdict"])}) for line in value["found"]]
 
 
 def run_shard(spec: ShardSpec) -> None:
@@ -101,6 +112,7 @@ def run_shard(spec: ShardSpec) -> None:
     drops: list[Drop] = []
     counts: Counter[str] = Counter()
     rows: list[Row] = []
+    outputs: dict[str, list[dict[str, JsonValue]]] = {}
     before = _flat(kit.perceiver.stats())
     frames = list(_frames(spec, kit.stages, fates, drops))
     shown = 0
@@ -113,7 +125,7 @@ def run_shard(spec: ShardSpec) -> None:
                 drops.append(result)
                 continue
             fates[key] = "used"
-            rows += _ask(spec, kit, result, drops, counts)
+            rows += _ask(spec, kit, result, _Ledger(drops, counts, outputs))
             if shown < spec.evidence and result.depths:
                 write_bytes(spec.folder / "evidence" / f"{frame.view.image_id}.jpg", depth_overlay(result))
                 shown += 1
@@ -122,7 +134,9 @@ def run_shard(spec: ShardSpec) -> None:
         totals[name] = round(value - before.get(name, 0.0), 3)
     totals["cpu_seconds"] = round(time.process_time() - started, 3)
     rows.sort(key=lambda row: row.qa.qa_id)
-    note = ShardNote(run=spec.run, shard=spec.number, fates=fates, drops=merge_drops(drops), counts=totals)
+    note = ShardNote(
+        run=spec.run, shard=spec.number, fates=fates, drops=merge_drops(drops), counts=totals, outputs=outputs
+    )
     write_shard(spec.shard_path, to_table(rows), note)
 
 
@@ -138,6 +152,19 @@ def _flat(stats: PerceptionStats) -> dict[str, float]:
 
 
 @dataclass(frozen=True)
+class _Ledger:
+    """What a shard writes down beside its rows."""
+
+    drops: list[Drop]
+    counts: Counter[str]
+    outputs: dict[str, list[dict[str, JsonValue]]]
+
+    def drop(self, stage: str, task: str, view: View, reason: str, example: str) -> None:
+        """Note one loss."""
+        self.drops.append(Drop(stage=stage, task=task, image=view.name, reason=reason, example=example))
+
+
+@dataclass(frozen=True)
 class _Kit:
     """What a worker loads once."""
 
@@ -147,8 +174,8 @@ class _Kit:
 
 
 @lru_cache(maxsize=2)
-def _guard(path: str) -> Guard:
-    return open_guard(Path(path))
+def _guard(path: str, options: GuardOptions) -> Guard:
+    return Guard(load_index(Path(path)), options)
 
 
 _KITS: dict[str, _Kit] = {}
@@ -169,7 +196,7 @@ def _kit(recipe: Recipe, plan: Plan, index: str) -> _Kit:
                 consensus_options=sight.consensus,
                 cache=Cache(Path(sight.cache)) if sight.cache else None,
             ),
-            guard=_guard(index) if index else None,
+            guard=_guard(index, recipe.guard.options) if index else None,
         )
     return _KITS[key]
 
@@ -189,39 +216,37 @@ def _frames(spec: ShardSpec, stages: Stages, fates: dict[str, str], drops: list[
             drops.append(Drop(stage="source", task="", image=item.key, reason=error.reason, example=error.message))
 
 
-def _ask(spec: ShardSpec, kit: _Kit, scene: Scene, drops: list[Drop], counts: Counter[str]) -> list[Row]:
+def _ask(spec: ShardSpec, kit: _Kit, scene: Scene, ledger: _Ledger) -> list[Row]:
     """Every question of one scene that passed, drawn, at most the share of one image."""
     rows: list[Row] = []
     for name, (task, options) in kit.stages.tasks.items():
         lacking = missing_needs(scene, frozenset(task.needs))
         if lacking:
             lacks = "lacks " + ", ".join(sorted(need.value for need in lacking))
-            drops.append(Drop(stage="perception", task=name, image=scene.view.name, reason="no_truth", example=lacks))
+            ledger.drop("perception", name, scene.view, "no_truth", lacks)
             continue
-        rng = generator(spec.recipe.seed, name, scene.view.image_id)
         passed: list[QA] = []
-        for result in task.generate(scene, options, rng):
+        for result in task.generate(scene, options, generator(spec.recipe.seed, name, scene.view.image_id)):
             if isinstance(result, Drop):
-                drops.append(result)
+                ledger.drops.append(result)
                 continue
-            counts[f"candidates:{result.skill}"] += 1
-            bad = _judged(result, scene, kit)
+            ledger.counts[f"candidates:{result.skill}"] += 1
+            bad = _judged(result, scene, task)
             if bad is None:
                 passed.append(result)
             else:
-                drops.append(bad)
+                ledger.drops.append(bad)
         for quota in (q for q in spec.plan.quotas if q.task == name):
             mine = [qa for qa in passed if qa.skill == quota.skill]
             cap = per_image_cap(quota, spec.n_images, spec.recipe.output.per_image)
             chosen, lost = choose(mine, cap, spec.recipe.seed, THIN)
-            drops += lost
-            rows += _drawn(chosen, quota, scene, spec, kit, drops, counts)
+            ledger.drops.extend(lost)
+            rows += _drawn(chosen, quota, scene, spec, kit, ledger)
     return rows
 
 
-def _judged(qa: QA, scene: Scene, kit: _Kit) -> Drop | None:
+def _judged(qa: QA, scene: Scene, task: Task) -> Drop | None:
     """The first check that says no."""
-    task = kit.stages.tasks[qa.task][0]
     for check in load_all(CHECKS):
         verdict = check.judge(qa, scene, task)
         if not verdict.keep:
@@ -231,62 +256,28 @@ def _judged(qa: QA, scene: Scene, kit: _Kit) -> Drop | None:
 
 
 def _drawn(
-    chosen: Sequence[QA],
-    quota: Quota,
-    scene: Scene,
-    spec: ShardSpec,
-    kit: _Kit,
-    drops: list[Drop],
-    counts: Counter[str],
+    chosen: Sequence[QA], quota: Quota, scene: Scene, spec: ShardSpec, kit: _Kit, ledger: _Ledger
 ) -> Iterator[Row]:
-    """Draw the pictures, let the guard look once more, and make rows."""
+    """Draw the pictures, let the guard look once more with our own marks masked, and make rows."""
     view = scene.view
     for qa in chosen:
         pictures = draw(qa, scene, spec.recipe.output.image_format)
-        counts["pictures"] += len(pictures)
-        hit = _output_hit(pictures, view, kit, counts)
-        if hit is not None:
-            drops.append(Drop(stage="guard", task=qa.task, image=view.name, reason=f"output_{hit}"))
-            continue
+        ledger.counts["pictures"] += len(pictures)
+        if kit.guard is not None:
+            found = [kit.guard.check(p.data, p.rgb, p.drawn, content_of(view.domain)) for p in pictures]
+            hits = [verdict for verdict in found if verdict.verdict != "clean"]
+            if hits:
+                ledger.drop("guard", qa.task, view, f"output_{hits[0].verdict}", hits[0].match or hits[0].stage)
+                continue
+            ledger.outputs[qa.qa_id] = [dict(asdict(verdict)) for verdict in found]
         yield Row(
             qa=qa,
-            pictures=tuple(picture.data for picture in pictures),
+            pictures=pictures,
             source=view.source,
             source_name=view.name,
             group=view.group,
             licence=view.licence,
+            domain=view.domain,
             role=quota.role,
             guarded=kit.guard is not None,
         )
-
-
-def _output_hit(pictures: Sequence[Picture], view: View, kit: _Kit, counts: Counter[str]) -> str | None:
-    """The guard's word on finished pictures, with our own marks masked."""
-    if kit.guard is None:
-        return None
-    for picture in pictures:
-        counts["guard_outputs"] += 1
-        verdict = kit.guard.check(picture.data, picture.rgb, masked=picture.drawn, domain=view.domain).verdict
-        if verdict != "clean":
-            return str(verdict)
-    return None
-
-
-def merge_drops(drops: Sequence[Drop]) -> tuple[Drop, ...]:
-    """Drops of one image, stage, task and reason become one with their sum; the first example stays."""
-    merged: dict[tuple[str, str, str, str], Drop] = {}
-    for drop in drops:
-        key = (drop.stage, drop.task, drop.image, drop.reason)
-        old = merged.get(key)
-        if old is None:
-            merged[key] = drop
-        else:
-            merged[key] = Drop(
-                stage=drop.stage,
-                task=drop.task,
-                image=drop.image,
-                reason=drop.reason,
-                count=old.count + drop.count,
-                example=old.example or drop.example,
-            )
-    return tuple(merged[key] for key in sorted(merged))

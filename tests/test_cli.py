@@ -65,7 +65,10 @@ def test_generate_view_explain_export_verify(world: Path, tmp_path: Path, capsys
 def test_guard_index_and_check(world: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     index = tmp_path / "index.npz"
     assert run("guard", "index", "jsonl", "--set", f"path={world / 'bench'}", "--out", index) == 0
-    assert run("guard", "check", world / "photos", "--index", index, "--out", tmp_path / "clean") == 0
+    (tmp_path / "photos").mkdir()
+    for photo in (world / "photos").glob("*.jpg"):
+        (tmp_path / "photos" / photo.name).write_bytes(photo.read_bytes())
+    assert run("guard", "check", tmp_path / "photos", "--index", index, "--out", tmp_path / "clean") == 0
     assert run("guard", "check", world / "bench", "--index", index, "--out", tmp_path / "hits") == 1
     lines = (tmp_path / "hits" / "verdicts.jsonl").read_text(encoding="utf-8").splitlines()
     verdicts = [json.loads(line) for line in lines]

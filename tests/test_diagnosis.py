@@ -71,7 +71,7 @@ def test_published_means_and_row_counts(trusted: dict[str, list[Outcome]]) -> No
         profile = make_profile(outcomes, blink.BENCHMARK)
         assert len(outcomes) == 3807, name
         assert 100 * profile.macro == pytest.approx(PUBLISHED[name], abs=0.1), name
-        assert round(100 * profile.chance, 2) == 38.09
+        assert 100 * profile.chance == pytest.approx(38.09, abs=0.01)
         assert sum(category.n for category in profile.categories) == 1901
         assert sum(category.n_unscored for category in profile.categories) == 1906
         assert profile.model == name
@@ -79,10 +79,10 @@ def test_published_means_and_row_counts(trusted: dict[str, list[Outcome]]) -> No
 
 def test_reading_ourselves_keeps_every_row(shared: Path, trusted: dict[str, list[Outcome]]) -> None:
     """Both file-name styles; our letters leave a model's mean near the published one where replies are plain."""
-    for name in ("GPT4V", "GPT4o", "cogvlm-chat", "llava_v1.5_7b"):
+    for name in ("GeminiProVision", "cogvlm-chat", "llava_v1.5_7b"):
         outcomes = read_results(shared / "blink_outputs" / name)
         assert [o.item_id for o in outcomes] == [o.item_id for o in trusted[name]]
-        assert 100 * make_profile(outcomes).macro == pytest.approx(PUBLISHED[name], abs=5)
+        assert 100 * make_profile(outcomes).macro == pytest.approx(PUBLISHED[name], abs=0.5)
 
 
 def test_refusals_of_gpt4v_are_not_blindness(trusted: dict[str, list[Outcome]]) -> None:
@@ -436,7 +436,7 @@ def test_blink_fails_closed(copy: Path, tmp_path: Path) -> None:
     with pytest.raises(BenchmarkError, match="no column prompt"):
         blink.load(options, None)
     file.write_bytes(file.read_bytes()[:500])
-    with pytest.raises(BenchmarkError, match="cannot be read|can be read"):
+    with pytest.raises(BenchmarkError, match="not a parquet file"):
         blink.load(options, None)
     pq.write_table(whole, file.with_name("val-00000-of-00002.parquet"))
     file.unlink()

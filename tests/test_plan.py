@@ -1,4 +1,4 @@
-"""From a profile to quotas: what is weak, what is kept, what is left out, and that every pair of the budget has a reason."""
+"""From a profile to quotas: what is weak, what is kept, what is left out, and a reason for every pair."""
 
 from __future__ import annotations
 
@@ -41,10 +41,23 @@ def skill(
     low, high = wilson(right, n)
     spoken = n if answered is None else answered
     return CategoryProfile(
-        name=str(which), skill=which, n=n, accuracy=right / n, low=low, high=high, chance=chance, human=human,
-        balanced=None, answered=right / spoken, n_answered=spoken, n_unscored=0, majority_share=0.5, majority_letter="A",
-        reasons={}, flags=flags,
-    )  # fmt: skip
+        name=str(which),
+        skill=which,
+        n=n,
+        accuracy=right / n,
+        low=low,
+        high=high,
+        chance=chance,
+        human=human,
+        balanced=None,
+        answered=right / spoken,
+        n_answered=spoken,
+        n_unscored=0,
+        majority_share=0.5,
+        majority_letter="A",
+        reasons={},
+        flags=flags,
+    )
 
 
 def profile(*skills: CategoryProfile) -> Profile:
@@ -82,7 +95,7 @@ def test_budget_follows_the_gap_from_chance() -> None:
         ("marks", 50, "replay"),
         ("marks_too", 50, "replay"),
     ]
-    assert [q.skill for q in plan.quotas][0] is Skill.RELATIVE_DEPTH
+    assert plan.quotas[0].skill is Skill.RELATIVE_DEPTH
     assert plan.unserved == ()
 
 

@@ -698,7 +698,7 @@ def test_run_shows_shortcut_split_and_control_arm(report):
     control = section(report, "The control arm: was it the data?", "Questions, and what")
     for number in ("49.2%", "−2.6", "0.35", "+31.3"):
         assert number in control
-    assert "answers shuffled" in control
+    assert "taught skills shuffled" in control
 
 
 def test_run_sorts_examples_by_what_happened(report):

@@ -1,8 +1,8 @@
-"""Makes the built-in VLM with random weights: a stock LLaVA of 2.5 M parameters with a SegFormer tower and a 4-layer Llama.
+"""Makes the built-in VLM with random weights: a stock LLaVA of 2.5 M parameters, SegFormer tower and 4-layer Llama.
 
-The classes are those of transformers, so AutoModelForImageTextToText and AutoProcessor load the saved folder. The tower is a
-SegFormer (Xie et al. 2021) because overlapping convolutions learn from little data where a plain ViT of this size does not;
-with `reshape_last_stage=False` its last hidden state is (batch, 64, 160), which LLaVA takes as it takes a ViT's.
+The classes are those of transformers, so AutoModelForImageTextToText and AutoProcessor load the saved folder. The tower
+is a SegFormer (Xie et al. 2021) because overlapping convolutions learn from little data where a plain ViT of this size
+does not; with `reshape_last_stage=False` its last hidden state is (batch, 64, 160), which LLaVA takes like a ViT's.
 """
 
 from __future__ import annotations

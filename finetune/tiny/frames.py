@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -22,6 +23,7 @@ PATCH = 8
 PATCHES = IMAGE_SIDE // PATCH
 IGNORED = -100
 _VIEWS = (0, 1)
+_Number = TypeVar("_Number", np.int16, np.float32)
 _PURITY = 0.55
 _BORDER = 7
 _FAR = 40.0
@@ -203,7 +205,7 @@ def _log_depth(depth: DepthArray) -> npt.NDArray[np.float32]:
     return np.where(known, logs - logs[known].mean() if known.any() else logs, np.nan).astype(np.float32)
 
 
-def _tiles(values: npt.NDArray[np.generic]) -> npt.NDArray[np.generic]:
+def _tiles(values: npt.NDArray[_Number]) -> npt.NDArray[_Number]:
     """(side, side) -> (patches, pixels of a patch)."""
     blocks = values.reshape(PATCHES, PATCH, PATCHES, PATCH).transpose(0, 2, 1, 3)
     return blocks.reshape(PATCHES * PATCHES, PATCH * PATCH)

@@ -155,7 +155,9 @@ def score(
     was_training = model.training
     model.eval()
     with torch.inference_mode():
-        scores = {skill: _score_skill(model, processor, list(of_skill)) for skill, of_skill in items.items() if of_skill}
+        scores = {
+            skill: _score_skill(model, processor, list(of_skill)) for skill, of_skill in items.items() if of_skill
+        }
     model.train(was_training)
     return scores
 

@@ -150,7 +150,9 @@ def attention_bias(visible: Tensor) -> Tensor:
 @contextmanager
 def _projections(decoder: LlamaModel) -> Iterator[list[_Projected]]:
     """Collects what every layer's attention makes of its input, while the decoder runs."""
-    collected = [_Projected(head_dim=layer.self_attn.head_dim, scaling=layer.self_attn.scaling) for layer in decoder.layers]
+    collected = [
+        _Projected(head_dim=layer.self_attn.head_dim, scaling=layer.self_attn.scaling) for layer in decoder.layers
+    ]
     hooks = []
     for layer, projected in zip(decoder.layers, collected, strict=True):
         hooks.append(layer.self_attn.q_proj.register_forward_hook(projected.keep_query))
@@ -174,7 +176,7 @@ def _pointer_loss(projected: _Projected, rotary: tuple[Tensor, Tensor], bias: Te
         query = projected.query.view(shape)[:, :, chosen].transpose(1, 2).float()
         key = projected.key.view(shape)[:, :, chosen].transpose(1, 2).float()
         query, key = apply_rotary_pos_emb(query, key, *rotary)
-        # Only the asked queries, padded to equally many a sequence: the whole T x T matrix would cost as much as the layer.
+        # Only the asked queries, padded to equally many a sequence: all T x T would cost as much as the layer itself.
         few = query.new_zeros(len(query), int(pointer.slots.max()) + 1, len(chosen), projected.head_dim)
         few = few.index_put((pointer.rows, pointer.slots), query[pointer.rows, :, pointer.queries])
         scores = few.transpose(1, 2) @ key.transpose(2, 3) * projected.scaling
@@ -192,5 +194,7 @@ def _meaning_loss(heads: AuxiliaryHeads, hidden: Sequence[Tensor], meaning: Mean
         (colour, meaning.colours),
         (heads.verdict(hidden[2][at]).float(), meaning.there),
     )
-    terms = [F.cross_entropy(scores, target, ignore_index=IGNORED) for scores, target in parts if (target != IGNORED).any()]
+    terms = [
+        F.cross_entropy(scores, target, ignore_index=IGNORED) for scores, target in parts if (target != IGNORED).any()
+    ]
     return torch.stack(terms).sum()

@@ -1,8 +1,8 @@
 """Several questions about one picture in one sequence, equal to as many single-turn prompts.
 
 The image and what stands before the question are encoded once. Every question sees this prefix and itself (a
-block-diagonal mask), and its positions go on from the prefix, so that its logits are those of the prompt alone. One vision
-pass then serves eight questions.
+block-diagonal mask), and its positions go on from the prefix, so that its logits are those of the prompt alone. One
+vision pass then serves eight questions.
 """
 
 from __future__ import annotations
@@ -90,8 +90,8 @@ class _Kind:
     heads: tuple[int, ...]
 
 
-# A word finds its place in the picture in layer 0, the end of the prompt finds the word in layer 1 and the option in layer 2.
-# An existence question needs one hop more: "chair" must know "red" (layer 0) before it can look for a red chair (layer 1).
+# A word finds its place in the picture in layer 0; the end of the prompt finds the word in layer 1, an option in layer 2.
+# An existence question takes one hop more: "chair" must know "red" (layer 0) before it looks for a red chair (layer 1).
 _MARK = _Kind("mark", 0, (0, 1))
 _NAME = _Kind("name", 0, (2, 3))
 _RECALL = _Kind("recall", 1, (0, 1))
@@ -122,7 +122,9 @@ class Packer:
     def encode(self, question: Question) -> tuple[list[int], int, npt.NDArray[np.int64]]:
         """Token ids of question and answer, the number of those before the answer, and the first character of each."""
         prompt = question.text + self._between.removesuffix(" ")
-        ids, starts = self._encode(prompt + self._between[len(prompt) - len(question.text) :] + question.answer + self._after)
+        ids, starts = self._encode(
+            prompt + self._between[len(prompt) - len(question.text) :] + question.answer + self._after
+        )
         length = int(np.searchsorted(starts, len(prompt)))
         end = ids.index(self._tokenizer.eos_token_id, length) + 1
         return ids[:end], length, starts[:end]
@@ -173,11 +175,13 @@ class _Row:
             self._point(_CHOOSE_LATE if late else _CHOOSE, last, [tokens[right.word_at]])
 
     def _refer(self, reference: Reference, token: int) -> bool:
-        """Record where a word points; False where the picture shows nothing to point at. A colour alone points nowhere."""
+        """Record where a word points; False where nothing is there to point at. A colour alone points nowhere."""
         truth = self.labels_of
         if reference.mark:
             patches = truth.mark == 1 + MARKS.index(reference.mark)
-            name, colour = (int(under[patches].max(initial=IGNORED)) for under in (truth.name_under, truth.colour_under))
+            name, colour = (
+                int(under[patches].max(initial=IGNORED)) for under in (truth.name_under, truth.colour_under)
+            )
         elif not reference.name:
             return True
         else:
@@ -192,7 +196,7 @@ class _Row:
         return True
 
     def _seek(self, sought: Sought, token: int, last: int) -> None:
-        """The noun looks at the sought object, or at the very first token where there is none; the end reads the noun."""
+        """The noun looks at the sought object, or at the first token where there is none; the end reads the noun."""
         truth = self.labels_of
         patches = truth.name == NAMES.index(sought.name)
         if sought.colour:

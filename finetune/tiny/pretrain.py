@@ -1,38 +1,39 @@
-"""Pretrains the built-in VLM from nothing on rendered rooms: what things are and what colour they have, never where or how far.
+"""Pretrains the built-in VLM from nothing on rendered rooms: what things are and their colour, never where or how far.
 
     python -m finetune.tiny.pretrain --frames outputs/cache/rooms --out outputs/tiny
 
-Two phases. First the vision tower alone, with dense heads; then everything, eight semantic questions a picture, with pointer
-losses on the attention of the decoder. The defaults are the budget of the shipped weights. Every batch is drawn from its own
-generator (seed, phase, step), so a run that is killed and resumed makes the same weights as one that is not, as far as the
-pool of frames is the same.
+Two phases. First the vision tower alone, with dense heads; then everything, eight semantic questions a picture, with
+pointer losses on the attention of the decoder. The defaults are the budget of the shipped weights. Every batch is drawn
+from its own generator (seed, phase, step), so a run that is killed and resumed makes the same weights as one that is
+not, as far as the pool of frames is the same.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import logging
 import math
 import os
 import shutil
+import sys
 import time
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
-from torch import Tensor
 
 from finetune.tiny.build import IMAGE_SIDE, build
+from finetune.tiny.cpu import float32_attention, has_bf16
 from finetune.tiny.frames import Picture, load_pictures
 from finetune.tiny.heldout import Score, make_items, score
 from finetune.tiny.losses import AuxiliaryHeads, Weights, dense_losses, question_losses
 from finetune.tiny.packing import Packer
-from finetune.tiny.sampling import pixel_values, sample_picture
 from finetune.tiny.questions import SEMANTIC
+from finetune.tiny.sampling import pixel_values, sample_picture
 from synth.errors import SourceError
 from synth.rooms.render import RENDERER_VERSION
 from synth.rooms.store import ensure
@@ -41,6 +42,7 @@ from synth.types import Skill
 if TYPE_CHECKING:
     from transformers import LlavaForConditionalGeneration
 
+LOG = logging.getLogger(__name__)
 POOL = range(900)
 HELD_OUT = range(900, 950)
 STEPS_VISION = 800
@@ -84,6 +86,8 @@ class Settings:
     phases: tuple[Phase, ...]
     held_out: int
     """Items a skill at the end."""
+    notes: tuple[str, ...] = ()
+    """What training.json should say of this run besides its settings."""
 
 
 class Run:
@@ -98,7 +102,7 @@ class Run:
         self.pool: list[Picture] = []
         self.phase = 0
         self.step = 0
-        self.bf16 = _has_bf16()
+        self.bf16 = has_bf16()
         self.seconds = [0.0 for _ in settings.phases]
         self.pool_sizes: list[int] = []
         self.optimiser = _optimiser(self.model, self.heads)
@@ -166,7 +170,8 @@ class Run:
 
 def _optimiser(model: LlavaForConditionalGeneration, heads: AuxiliaryHeads) -> torch.optim.AdamW:
     """Two groups: tower, projector and heads; decoder. The state is kept from phase to phase."""
-    tower, decoder = [], []
+    tower: list[torch.nn.Parameter] = []
+    decoder: list[torch.nn.Parameter] = []
     for name, parameter in model.named_parameters():
         (tower if "vision_tower" in name or "projector" in name else decoder).append(parameter)
     groups = [{"params": [*tower, *heads.parameters()]}, {"params": decoder}]
@@ -182,36 +187,8 @@ def _schedule(progress: float) -> float:
     return 0.03 + 0.97 * (math.cos(math.pi * max(0.0, min(1.0, 2 * progress - 1))) + 1) / 2
 
 
-@contextmanager
-def float32_attention(model: LlavaForConditionalGeneration) -> Iterator[None]:
-    """Attention in fp32 inside bf16 autocast: on CPUs bf16 attention is slower, bf16 matrix products are faster."""
-    from transformers import AttentionInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
-
-    def attend(
-        module: torch.nn.Module,
-        query: Tensor,
-        key: Tensor,
-        value: Tensor,
-        attention_mask: Tensor | None,
-        **options: float | bool | None,
-    ) -> tuple[Tensor, None]:
-        with torch.autocast("cpu", enabled=False):
-            out, _ = sdpa_attention_forward(module, query.float(), key.float(), value.float(), attention_mask, **options)
-        return out.to(query.dtype), None
-
-    AttentionInterface.register("sdpa_float32", attend)
-    AttentionMaskInterface.register("sdpa_float32", sdpa_mask)
-    model.set_attn_implementation("sdpa_float32")
-    try:
-        yield
-    finally:
-        model.set_attn_implementation("sdpa")
-
-
 def train(run: Run) -> None:
-    """Run the phases to their ends, saving every three minutes; prints losses every 50 steps."""
+    """Run the phases to their ends, saving every three minutes; logs losses every 50 steps."""
     phases = run.settings.phases
     run.model.train()
     saved = time.monotonic()
@@ -245,12 +222,7 @@ def _print_losses(run: Run, recent: Sequence[dict[str, float]]) -> None:
     means = {name: float(np.mean([parts[name] for parts in recent])) for name in recent[0]}
     name = run.settings.phases[run.phase].name
     shown = " ".join(f"{part} {value:.3f}" for part, value in means.items())
-    print(f"{name} step {run.step} {run.seconds[run.phase]:.0f}s pool {len(run.pool)} {shown}", flush=True)
-
-
-def _has_bf16() -> bool:
-    """Whether this CPU multiplies bf16 in hardware; without, autocast is ten times slower than fp32."""
-    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+    LOG.info("%s step %d %.0fs pool %d %s", name, run.step, run.seconds[run.phase], len(run.pool), shown)
 
 
 # ---------------------------------------------------------------------------------------------------------- the results
@@ -279,6 +251,7 @@ def _record(run: Run, scores: dict[Skill, Score], finished: bool) -> dict[str, o
     return {
         "recipe_version": VERSION,
         "finished": finished,
+        "notes": settings.notes,
         "seed": settings.seed,
         "threads": settings.threads,
         "depth_head": settings.depth_head,
@@ -317,7 +290,7 @@ def print_scores(scores: dict[Skill, Score]) -> None:
     """A line a skill."""
     for skill, result in scores.items():
         taught = "" if skill in SEMANTIC else "  (never asked in pretraining)"
-        print(f"  {skill.value:16s} n {result.n} accuracy {result.accuracy:.3f} chance {result.chance:.3f}{taught}", flush=True)
+        LOG.info("  %-16s n %d accuracy %.3f chance %.3f%s", skill, result.n, result.accuracy, result.chance, taught)
 
 
 def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -335,12 +308,14 @@ def _arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--checkpoint", type=Path, help="default: beside the model's folder")
     parser.add_argument("--resume", action="store_true", help="go on from the checkpoint")
     parser.add_argument("--held-out", type=int, default=400, help="items a skill in the evaluation")
+    parser.add_argument("--note", action="append", default=[], help="a remark for training.json; may be repeated")
     return parser.parse_args(argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     """Command line."""
     os.environ.setdefault("HF_HUB_OFFLINE", "1")
+    logging.basicConfig(level=logging.INFO, format="%(message)s", stream=sys.stdout)
     given = _arguments(argv)
     torch.set_num_threads(given.threads)
     settings = Settings(
@@ -371,13 +346,14 @@ def main(argv: Sequence[str] | None = None) -> None:
             ),
         ),
         held_out=given.held_out,
+        notes=tuple(given.note),
     )
     if given.render:
         ensure([*POOL, *HELD_OUT], IMAGE_SIDE, given.frames, given.threads)
     run = Run(settings)
     if given.resume and settings.checkpoint.exists():
         run.load_checkpoint()
-        print(f"resumed at phase {run.phase}, step {run.step}", flush=True)
+        LOG.info("resumed at phase %d, step %d", run.phase, run.step)
     train(run)
     scores = evaluate(run, settings.held_out)
     print_scores(scores)

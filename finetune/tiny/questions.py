@@ -7,7 +7,7 @@ object. Answers come from the renderer's instance ids. Never asked: depth, left 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -99,7 +99,8 @@ def _object_at_mark(
     mark = _pick(sorted(placed), rng)
     text, at = _fill(_pick(w.OBJECT_AT_MARK, rng), mark)
     answer = picture.names[placed[mark].instance]
-    return _finish(Skill.OBJECT_AT_MARK, text, answer, w.NAMES, [Reference(at=at, mark=mark)], style, rng)
+    draft = Question(skill=Skill.OBJECT_AT_MARK, text=text, answer=answer, references=(Reference(at=at, mark=mark),))
+    return _with_options(draft, w.NAMES, style, rng)
 
 
 def _colour_at_mark(
@@ -111,7 +112,8 @@ def _colour_at_mark(
     mark = _pick(coloured, rng)
     text, at = _fill(_pick(w.COLOUR_AT_MARK, rng), mark)
     answer = picture.colours[placed[mark].instance]
-    return _finish(Skill.COLOUR_AT_MARK, text, answer, w.COLOURS, [Reference(at=at, mark=mark)], style, rng)
+    draft = Question(skill=Skill.COLOUR_AT_MARK, text=text, answer=answer, references=(Reference(at=at, mark=mark),))
+    return _with_options(draft, w.COLOURS, style, rng)
 
 
 def _mark_on_object(
@@ -160,7 +162,8 @@ def _object_colour(
     name, colour = picture.names[instance], picture.colours[instance]
     text, at = _fill(_pick(w.OBJECT_COLOUR, rng), name)
     reference = Reference(at=at, name=name, colour=colour)
-    return _finish(Skill.OBJECT_COLOUR, text, colour, w.COLOURS, [reference], style, rng)
+    draft = Question(skill=Skill.OBJECT_COLOUR, text=text, answer=colour, references=(reference,))
+    return _with_options(draft, w.COLOURS, style, rng)
 
 
 def _existence(
@@ -192,16 +195,14 @@ def _existence(
     words = w.phrase(colour, name)
     text, start = _fill(_pick(w.EXISTENCE, rng), words)
     at = start + words.index(name, len(words) - len(name))
-    return _finish(
-        Skill.EXISTENCE,
-        text,
-        "yes" if there else "no",
-        ("yes", "no"),
-        [Reference(at=at, name=name)],
-        style,
-        rng,
-        Sought(at=at, name=name, colour=colour, there=there),
+    draft = Question(
+        skill=Skill.EXISTENCE,
+        text=text,
+        answer="yes" if there else "no",
+        references=(Reference(at=at, name=name),),
+        sought=Sought(at=at, name=name, colour=colour, there=there),
     )
+    return _with_options(draft, ("yes", "no"), style, rng)
 
 
 _ASKERS = {
@@ -239,27 +240,20 @@ def _instruction(style: Style, rng: np.random.Generator) -> str:
     return "\n" + _pick(w.INSTRUCTIONS, rng) if rng.random() < style.instructed else ""
 
 
-def _finish(
-    skill: Skill,
-    text: str,
-    answer: str,
-    pool: Sequence[str],
-    references: Sequence[Reference],
-    style: Style,
-    rng: np.random.Generator,
-    sought: Sought | None = None,
-) -> Question:
-    """Add up to four shuffled options (the answer and others of the pool), or leave the question to a one-word answer."""
-    options: list[Option] = []
-    if rng.random() < style.lettered:
-        others = [word for word in pool if word != answer]
-        words = [answer, *(others[i] for i in rng.permutation(len(others))[:3])]
-        words = [words[i] for i in rng.permutation(len(words))]
-        for letter, word in zip(LETTERS, words, strict=False):
-            options.append(Option(letter_at=len(text) + 2, word_at=len(text) + 5))
-            text += f"\n({letter}) {word}"
-        answer = LETTERS[words.index(answer)]
-        text += _instruction(style, rng)
-    return Question(
-        skill=skill, text=text, answer=answer, references=tuple(references), options=tuple(options), sought=sought
+def _with_options(draft: Question, pool: Sequence[str], style: Style, rng: np.random.Generator) -> Question:
+    """Add up to four shuffled options, the answer and others of the pool; or leave the one-word answer."""
+    if rng.random() >= style.lettered:
+        return draft
+    others = [word for word in pool if word != draft.answer]
+    words = [draft.answer, *(others[i] for i in rng.permutation(len(others))[:3])]
+    words = [words[i] for i in rng.permutation(len(words))]
+    text, options = draft.text, []
+    for letter, word in zip(LETTERS, words, strict=False):
+        options.append(Option(letter_at=len(text) + 2, word_at=len(text) + 5))
+        text += f"\n({letter}) {word}"
+    return replace(
+        draft,
+        text=text + _instruction(style, rng),
+        answer=LETTERS[words.index(draft.answer)],
+        options=tuple(options),
     )

@@ -24,19 +24,15 @@ _MAGNIFIED = (1.5, 2.5)
 _MARK_COUNTS = (0, 1, 2, 2, 2, 2, 2, 2, 3, 4, 4)
 
 
-def sample_picture(
-    pool: Sequence[Picture], progress: float, rng: np.random.Generator, *, asks: bool
-) -> Sample:
-    """A picture of the pool, altered and marked; with questions where it asks, else with four marks for the dense heads."""
+def sample_picture(pool: Sequence[Picture], progress: float, rng: np.random.Generator, *, asks: bool) -> Sample:
+    """A picture of the pool, altered and marked; with questions, or with four marks for the dense heads alone."""
     picture = augment(pool[int(rng.integers(len(pool)))], rng)
     labels = _labels(4 if not asks else int(rng.choice(_MARK_COUNTS)), rng)
     style = _style(progress)
     placed = place_marks(picture, labels, style.area, rng)
     questions = _questions(picture, placed, style, progress, rng) if asks else ()
     magnify = float(rng.choice(_MAGNIFIED)) if rng.random() < 0.2 else 1.0
-    return Sample(
-        rgb=draw(picture, placed, rng, magnify), questions=questions, labels=patch_labels(picture, placed)
-    )
+    return Sample(rgb=draw(picture, placed, rng, magnify), questions=questions, labels=patch_labels(picture, placed))
 
 
 def _labels(count: int, rng: np.random.Generator) -> list[str]:

@@ -62,7 +62,7 @@ def card_text(
 
 def _guard_text(certificate: Mapping[str, JsonValue]) -> str:
     verdict = certificate["verdict"]
-    if verdict == "unguarded":
+    if "unguarded" in certificate:
         return (
             "## Contamination\n\n**This dataset was made with `--unguarded`: no benchmark was held out.** Do not "
             "report benchmark gains from it."

@@ -37,11 +37,12 @@ class Row:
     """A dataset row before it is Arrow."""
 
     qa: QA
-    pictures: tuple[bytes, ...]
+    pictures: tuple[Picture, ...]
     source: str
     source_name: str
     group: str
     licence: str
+    domain: str
     role: Literal["target", "replay"]
     guarded: bool
 
@@ -104,7 +105,7 @@ def _record(row: Row) -> dict[str, object]:
     blocks.append({"type": "text", "text": text})
     return {
         "qa_id": qa.qa_id,
-        "images": [{"bytes": data, "path": None} for data in row.pictures],
+        "images": [{"bytes": picture.data, "path": None} for picture in row.pictures],
         "prompt": [{"role": "user", "content": blocks}],
         "completion": [{"role": "assistant", "content": [{"type": "text", "text": qa.answer}]}],
         "question": qa.question,
@@ -121,15 +122,21 @@ def _record(row: Row) -> dict[str, object]:
         "license": row.licence,
         "image_ids": [qa.image_id],
         "guarded": row.guarded,
-        "provenance": provenance_json(qa),
+        "provenance": provenance_json(row),
     }
 
 
-def provenance_json(qa: QA) -> str:
-    """The provenance with the marks, as one JSON object with sorted keys."""
-    value: dict[str, JsonValue] = dict(asdict(qa.provenance))
+def provenance_json(row: Row) -> str:
+    """The provenance with the marks and where they were drawn, as one JSON object with sorted keys."""
+    value: dict[str, JsonValue] = dict(asdict(row.qa.provenance))
+    value["domain"] = row.domain
     value["panels"] = [
-        {"image": p.image, "marks": [{"label": m.label, "x": m.x, "y": m.y} for m in p.marks]} for p in qa.panels
+        {
+            "image": panel.image,
+            "marks": [{"label": m.label, "x": m.x, "y": m.y} for m in panel.marks],
+            "drawn": [list(box) for box in picture.drawn],
+        }
+        for panel, picture in zip(row.qa.panels, row.pictures, strict=True)
     ]
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 

@@ -33,6 +33,8 @@ class ShardNote:
     drops: tuple[Drop, ...]
     counts: dict[str, float]
     """Counters to be added up: candidates, checked pictures, model passes, cache hits …"""
+    outputs: dict[str, list[dict[str, JsonValue]]]
+    """qa_id -> the guard's verdicts on its finished pictures."""
 
 
 def write_parquet(path: Path, table: pa.Table) -> None:

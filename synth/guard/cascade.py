@@ -37,7 +37,7 @@ LATER_STAGES = ("sift_ransac", "warp_correlation", "sscd")
 
 Floats = npt.NDArray[np.float32]
 _RENDERED_DOMAINS = ("rendered", "drawn")
-_CACHED = 200_000
+_CACHED = 20_000
 
 
 class GuardOptions(Config):

@@ -69,6 +69,14 @@ def reference_hash(picture: Luma) -> tuple[Hashes, int]:
     return packed[0], quality
 
 
+def contrast(picture: Luma) -> float:
+    """Median magnitude of the frequencies that the hash is made of: how firm its bits are against marks and noise."""
+    height, width = picture.shape
+    small = _canonical(height) @ picture @ _canonical(width).T
+    transform = _cosines()
+    return float(np.median(np.abs(transform @ small @ transform.T)))
+
+
 def distances(queries: Hashes, rows: Hashes) -> npt.NDArray[np.uint16]:
     """Hamming distances (Q, N) of hashes (Q, 32) and (N, 32), 0..256; exact."""
     left, right = _words(queries), _words(rows)

@@ -12,9 +12,9 @@ from synth.report.reading import Round
 from synth.report.records import Answer, Cell, Level, QuotaLine
 
 ARMS: dict[str, str] = {
-    "shuffled": "This arm was trained in the same way on the same pictures and questions, with the answers shuffled. "
-    "Nothing in it can teach the skill, so what it gains comes from the form of the questions or from training as "
-    "such. What counts is how far the true data go beyond this arm.",
+    "shuffled": "This arm was trained in the same way on the same pictures and questions, but with the answers of "
+    "the taught skills shuffled. Nothing in it can teach them, so what it gains comes from the form of the questions "
+    "or from training as such. What counts is how far the true data go beyond this arm.",
     "no_image": "This arm was trained on the same questions without their pictures. What it gains can be had without "
     "looking.",
 }

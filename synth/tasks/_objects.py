@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from synth.tasks._places import is_sliver, is_stuff, pure_places, square
-from synth.tasks._words import share_a_word, spoken
+from synth.tasks._words import is_plural, names_stuff, share_a_word, spoken
 from synth.types import Region, Regions, Scene
 
 
@@ -25,6 +25,29 @@ class Place:
     stuff: bool
 
 
+@dataclass(frozen=True)
+class Limits:
+    """How plainly a thing must be visible. Lengths are shares of the short side."""
+
+    min_area: float
+    """Share of the image."""
+    border: float
+    min_distance: float
+    pure: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Visible:
+    """What of a scene may be asked about."""
+
+    scene: Scene
+    member: Regions
+    """The regions member with masks."""
+    objects: tuple[Region, ...]
+    stuff: tuple[Region, ...]
+    limits: Limits
+
+
 def masked(scene: Scene) -> Regions | None:
     """The first member whose objects all carry masks (a crowd may have a box only); None where there is none."""
     for member in scene.regions:
@@ -34,16 +57,19 @@ def masked(scene: Scene) -> Regions | None:
     return None
 
 
-def visible(member: Regions, min_area: float, pixels: int) -> list[Region]:
-    """Regions of which enough is to be seen: at least that share of the image, no sliver, no crowd."""
-    return [
+def visible(scene: Scene, member: Regions, limits: Limits) -> Visible:
+    """What may be asked about: enough of it is to be seen, no sliver, no crowd."""
+    least = limits.min_area * scene.rgb.shape[0] * scene.rgb.shape[1]
+    found = [
         region
         for region in member.items
         if region.mask is not None
         and not region.crowd
         and not is_sliver(region)
-        and np.count_nonzero(region.mask) >= min_area * pixels
+        and np.count_nonzero(region.mask) >= least
     ]
+    objects, stuff = (tuple(r for r in found if is_stuff(r) == flag) for flag in (False, True))
+    return Visible(scene=scene, member=member, objects=objects, stuff=stuff, limits=limits)
 
 
 def place_on(
@@ -79,3 +105,52 @@ def distractors(vocabulary: Sequence[str], right: str, n: int, rng: np.random.Ge
         if len(chosen) < n and not any(share_a_word(name, other) for other in (right, *chosen)):
             chosen.append(name)
     return chosen
+
+
+def two_places(
+    seen: Visible, rng: np.random.Generator, stuff_share: float, *, coloured: bool = False, differ: bool = False
+) -> dict[str, Place] | None:
+    """Two pure places far enough apart, A and B in random order; one of known colour, or of two names, if so wanted."""
+    side = min(seen.scene.rgb.shape[:2])
+    radius = max(1, round(seen.limits.pure * side))
+    if coloured and not any(region.attributes.get("colour") for region in seen.objects):
+        return None
+    for _ in range(6):
+        places = []
+        for _ in range(2):
+            use_stuff = seen.stuff and not coloured and rng.random() < stuff_share
+            pool = seen.stuff if use_stuff or not seen.objects else seen.objects
+            if not pool:
+                return None
+            region = pool[int(rng.integers(len(pool)))]
+            place = place_on(region, seen.scene.regions, rng, seen.limits.border * side, radius)
+            if place is not None:
+                places.append(place)
+        if len(places) < 2 or (differ and places[0].label == places[1].label):
+            continue
+        if coloured and not any(place.colour for place in places):
+            continue
+        if np.hypot(places[0].x - places[1].x, places[0].y - places[1].y) >= seen.limits.min_distance * side:
+            return {"A": places[0], "B": places[1]}
+    return None
+
+
+def present(seen: Visible) -> list[list[str]]:
+    """[name, colour] of everything that is listed, however small."""
+    return [[spoken(r.label), r.attributes.get("colour", "")] for r in seen.member.items]
+
+
+def near_misses(seen: Visible, near: tuple[str, str], colours: Sequence[str]) -> list[tuple[str, str]]:
+    """What is certainly absent, but close to a (name, colour) that is there: one of the two is another."""
+    label, colour = near
+    names = {spoken(name) for name in seen.member.vocabulary if not names_stuff(name)}
+    misses = [(name, colour) for name in sorted(names) if not is_plural(name)]
+    if colour:
+        misses += [(label, other) for other in colours]
+    everything = [(spoken(r.label), r.attributes.get("colour", "")) for r in seen.member.items]
+    # An object whose own colour is unknown may have any.
+    return [
+        miss
+        for miss in misses
+        if not any(share_a_word(miss[0], name) and (not miss[1] or own in ("", miss[1])) for name, own in everything)
+    ]

@@ -13,12 +13,21 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from synth.tasks._asking import Asker, Draft, Ledger, Wording, letter, mapping, rows, shuffled, text
-from synth.tasks._objects import Place, distractors, masked, place_on, visible
-from synth.tasks._places import is_stuff
-from synth.tasks._words import is_plural, names_stuff, spoken, with_article
+from synth.tasks._objects import (
+    Limits,
+    Place,
+    Visible,
+    distractors,
+    masked,
+    near_misses,
+    present,
+    two_places,
+    visible,
+)
+from synth.tasks._words import is_plural, spoken, with_article
 from synth.types import (
     QA,
     Drop,
@@ -28,8 +37,6 @@ from synth.types import (
     Panel,
     PluginOptions,
     Provenance,
-    Region,
-    Regions,
     Scene,
     Skill,
     Task,
@@ -72,7 +79,7 @@ _N_OPTIONS = 4
 class Options(PluginOptions):
     """What is asked, and how plainly it must be visible. Lengths are shares of the short side."""
 
-    skills: tuple[Skill, ...] = tuple(WORDINGS)
+    skills: tuple[Skill, ...] = Field(tuple(WORDINGS), min_length=1)
     per_skill: int = Field(1, ge=1, le=8)
     """Questions of each skill an image."""
     min_area: float = Field(0.008, gt=0, lt=1)
@@ -85,18 +92,26 @@ class Options(PluginOptions):
     """Share of the marks put on walls, floor and the like."""
     colours: tuple[str, ...] = Field(COLOURS, min_length=_N_OPTIONS)
 
+    @field_validator("skills")
+    @classmethod
+    def _known(cls, skills: tuple[Skill, ...]) -> tuple[Skill, ...]:
+        strange = [skill.value for skill in skills if skill not in WORDINGS]
+        if strange:
+            raise ValueError(f"{', '.join(strange)}: known are {', '.join(skill.value for skill in WORDINGS)}")
+        return skills
+
 
 @dataclass(frozen=True)
 class _Known:
     """What the makers of questions draw from."""
 
-    scene: Scene
-    member: Regions
-    objects: tuple[Region, ...]
-    """Visible well enough, without stuff."""
-    stuff: tuple[Region, ...]
+    seen: Visible
     options: Options
     rng: np.random.Generator
+
+    def two_places(self, *, coloured: bool = False, differ: bool = False) -> dict[str, Place] | None:
+        """Places for the marks A and B."""
+        return two_places(self.seen, self.rng, self.options.stuff_share, coloured=coloured, differ=differ)
 
 
 def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> Iterator[QA | Drop]:
@@ -108,20 +123,13 @@ def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> 
         ledger.add("no_mask" if scene.regions else "no_regions", "boxes alone cannot tell what lies at a point")
         yield from ledger.drops()
         return
-    seen = visible(member, chosen.min_area, scene.rgb.shape[0] * scene.rgb.shape[1])
-    known = _Known(
-        scene=scene,
-        member=member,
-        objects=tuple(r for r in seen if not is_stuff(r)),
-        stuff=tuple(r for r in seen if is_stuff(r)),
-        options=chosen,
-        rng=rng,
-    )
+    limits = Limits(chosen.min_area, chosen.border, chosen.min_distance, chosen.pure)
+    known = _Known(visible(scene, member, limits), chosen, rng)
     asker = Asker(NAME, VERSION, scene.view, rng)
     for skill in chosen.skills:
         made: set[str] = set()
         for _ in range(chosen.per_skill):
-            draft = _MAKERS[skill](known) if skill in _MAKERS else f"{skill.value} is no skill of this task"
+            draft = _MAKERS[skill](known)
             if isinstance(draft, str):
                 ledger.add(draft.split(":")[0], f"{skill.value}: {draft}")
                 continue
@@ -156,12 +164,12 @@ def recompute(provenance: Provenance) -> str:
 
 
 def _object_at_mark(known: _Known) -> Draft | str:
-    places = _two_places(known)
+    places = known.two_places()
     if places is None:
         return "no_place: no two pure places apart from each other"
     mark, other = (("A", "B"), ("B", "A"))[int(known.rng.integers(2))]
     right, beside = places[mark].label, places[other].label
-    names = (*known.member.vocabulary, *(r.label for r in known.member.items))
+    names = (*known.seen.member.vocabulary, *(r.label for r in known.seen.member.items))
     tempting = beside if beside != right and known.rng.random() < 0.5 else ""
     wrong = distractors(names, right, _N_OPTIONS - 1, known.rng, tempting)
     if len(wrong) < _N_OPTIONS - 1:
@@ -171,7 +179,7 @@ def _object_at_mark(known: _Known) -> Draft | str:
 
 
 def _colour_at_mark(known: _Known) -> Draft | str:
-    places = _two_places(known, coloured=True)
+    places = known.two_places(coloured=True)
     if places is None:
         return "no_colour: no two pure places on objects, one of them of known colour"
     marks = [m for m in ("A", "B") if places[m].colour]
@@ -183,7 +191,7 @@ def _colour_at_mark(known: _Known) -> Draft | str:
 
 
 def _mark_on_object(known: _Known) -> Draft | str:
-    places = _two_places(known, differ=True)
+    places = known.two_places(differ=True)
     if places is None:
         return "no_place: no two pure places on things of different names"
     objects = [m for m in ("A", "B") if not places[m].stuff] or ["A", "B"]
@@ -194,30 +202,30 @@ def _mark_on_object(known: _Known) -> Draft | str:
 
 
 def _object_colour(known: _Known) -> Draft | str:
-    if not known.member.complete:
+    if not known.seen.member.complete:
         return "not_complete: whether there is another one is not known"
-    labels = [spoken(r.label) for r in known.member.items]
-    fit = [r for r in known.objects if r.attributes.get("colour") and labels.count(spoken(r.label)) == 1]
+    labels = [spoken(r.label) for r in known.seen.member.items]
+    fit = [r for r in known.seen.objects if r.attributes.get("colour") and labels.count(spoken(r.label)) == 1]
     if not fit:
         return "not_unique: no visible object of known colour is the only one of its name"
     region = fit[int(known.rng.integers(len(fit)))]
     right, asked = region.attributes["colour"], spoken(region.label)
-    measures: dict[str, JsonValue] = {"object": asked, "present": _present(known), "complete": True}
+    measures: dict[str, JsonValue] = {"object": asked, "present": present(known.seen), "complete": True}
     options = (right, *_other_colours(known, right))
     return _draft(known, Skill.OBJECT_COLOUR, options, measures, {"object": asked}, {})
 
 
 def _existence(known: _Known) -> Draft | str:
-    if not known.member.complete:
+    if not known.seen.member.complete:
         return "not_complete: what is not listed may still be there"
-    visible_pairs = sorted({(spoken(r.label), r.attributes.get("colour", "")) for r in known.objects})
+    visible_pairs = sorted({(spoken(r.label), r.attributes.get("colour", "")) for r in known.seen.objects})
     visible_pairs = [pair for pair in visible_pairs if not is_plural(pair[0])]
     if not visible_pairs:
         return "no_object: nothing is visible well enough"
     pair = visible_pairs[int(known.rng.integers(len(visible_pairs)))]
     answer = ("yes", "no")[int(known.rng.integers(2))]
     if answer == "no":
-        absent = _absent_pairs(known, pair)
+        absent = near_misses(known.seen, pair, known.options.colours)
         if not absent:
             return "nothing_absent: every near miss is in the picture"
         pair = absent[int(known.rng.integers(len(absent)))]
@@ -226,66 +234,15 @@ def _existence(known: _Known) -> Draft | str:
     measures: dict[str, JsonValue] = {
         "object": label,
         "colour": colour,
-        "present": _present(known),
+        "present": present(known.seen),
         "complete": True,
     }
     return _draft(known, Skill.EXISTENCE, (answer, "no" if answer == "yes" else "yes"), measures, words, {})
 
 
-def _absent_pairs(known: _Known, near: tuple[str, str]) -> list[tuple[str, str]]:
-    """Near misses of a thing that is there: another name in the same colour, or the same name in another colour."""
-    label, colour = near
-    names = {spoken(name) for name in known.member.vocabulary if not names_stuff(name)}
-    misses = [(name, colour) for name in sorted(names) if not is_plural(name)]
-    if colour:
-        misses += [(label, other) for other in known.options.colours]
-    everything = [(spoken(r.label), r.attributes.get("colour", "")) for r in known.member.items]
-    # An object whose own colour is unknown may have any.
-    return [
-        miss
-        for miss in misses
-        if not any(_alike(miss[0], name) and (not miss[1] or own in ("", miss[1])) for name, own in everything)
-    ]
-
-
-def _alike(first: str, second: str) -> bool:
-    return not distractors([second], first, 1, np.random.default_rng(0))
-
-
 def _other_colours(known: _Known, right: str) -> list[str]:
     pool = [colour for colour in known.options.colours if colour != right]
     return [pool[k] for k in known.rng.permutation(len(pool))[: _N_OPTIONS - 1]]
-
-
-def _present(known: _Known) -> list[list[str]]:
-    return [[spoken(r.label), r.attributes.get("colour", "")] for r in known.member.items]
-
-
-def _two_places(known: _Known, *, coloured: bool = False, differ: bool = False) -> dict[str, Place] | None:
-    """Two pure places far enough apart, A and B in random order."""
-    height, width = known.scene.rgb.shape[:2]
-    side = min(height, width)
-    radius = max(1, round(known.options.pure * side))
-    if coloured and not any(region.attributes.get("colour") for region in known.objects):
-        return None
-    for _ in range(6):
-        places = []
-        for _ in range(2):
-            use_stuff = known.stuff and not coloured and known.rng.random() < known.options.stuff_share
-            pool = known.stuff if use_stuff or not known.objects else known.objects
-            if not pool:
-                return None
-            region = pool[int(known.rng.integers(len(pool)))]
-            place = place_on(region, known.scene.regions, known.rng, known.options.border * side, radius)
-            if place is not None:
-                places.append(place)
-        if len(places) < 2 or (differ and places[0].label == places[1].label):
-            continue
-        if coloured and not any(place.colour for place in places):
-            continue
-        if np.hypot(places[0].x - places[1].x, places[0].y - places[1].y) >= known.options.min_distance * side:
-            return {"A": places[0], "B": places[1]}
-    return None
 
 
 def _draft(
@@ -306,7 +263,7 @@ def _draft(
         options=order,
         right=options[0],
         panels=(Panel(image="view", marks=marks),),
-        backends=tuple(member.backend for member in known.scene.regions),
+        backends=tuple(member.backend for member in known.seen.scene.regions),
         measures=measures,
         difficulty=0.5,
         stratum=options[0] if skill is Skill.EXISTENCE else "any",

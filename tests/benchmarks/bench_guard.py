@@ -25,8 +25,7 @@ from synth.guard import pdq, plant
 from synth.guard.cascade import Guard, GuardOptions
 from synth.guard.index import GuardIndex, build_index
 from synth.guard.panels import panels
-from synth.marks import draw_marks
-from synth.types import Mark, Rgb
+from synth.types import Rgb
 
 DATA = Path(__file__).resolve().parents[3] / "shared" / "data"
 Picture = Callable[[Rgb, Rgb, np.random.Generator], Rgb]

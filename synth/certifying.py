@@ -1,0 +1,160 @@
+"""Between the dataset and the guard: rows as the guard reads them, the certificate of a run, checks of what exists."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from synth import __version__
+from synth.dataset.shards import data_files, iterate, read_rows
+from synth.errors import GuardError
+from synth.files import write_text
+from synth.guard.cascade import Content, Guard, GuardOptions, GuardVerdict, Scan, content_of
+from synth.guard.certificate import RunFacts, certify, certify_unguarded, read_certificate, write_certificate
+from synth.guard.index import load_index
+from synth.guard.plant import Proof
+from synth.guard.survey import CertifiedRow, survey
+from synth.guard.verification import verify
+from synth.images import SUFFIXES
+from synth.types import Box, JsonValue, Progress
+
+CERTIFICATE = "certificate.json"
+COLUMNS = (
+    *("qa_id", "images", "question", "choices", "prompt", "completion", "task", "source_name", "source_group"),
+    *("image_ids", "provenance"),
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Certified:
+    """What a run knows when it asks for its certificate."""
+
+    name: str
+    run: str
+    seed: int
+    sources: tuple[str, ...]
+    """Folders and sources that the images come from; looked up in the provenance table."""
+    guard: Guard | None
+    """None: unguarded."""
+    scan: Scan | None
+    proof: Proof | None
+    outputs: Mapping[str, tuple[GuardVerdict, ...]]
+    """The guard's word on the finished pictures, by qa_id."""
+
+
+def certify_dataset(dataset: Path, facts: Certified) -> dict[str, JsonValue]:
+    """Read the finished dataset once and write `certificate.json` beside it."""
+    run = RunFacts(
+        dataset=facts.name,
+        dataset_revision=facts.run,
+        generator="see2perceive",
+        version=__version__,
+        git="",
+        config_sha256=facts.run,
+        seeds=str(facts.seed),
+        source_names=facts.sources,
+    )
+    result = survey(certified_rows(dataset), facts.guard.index if facts.guard else None)
+    if facts.guard is None or facts.proof is None:
+        certificate = certify_unguarded(run, result, "--unguarded was typed")
+    else:
+        kept = {str(row["qa_id"]) for row in read_rows(dataset, ("qa_id",))}
+        seen = {v.image_id: v for qa_id, found in facts.outputs.items() if qa_id in kept for v in found}
+        outputs = tuple(seen[image_id] for image_id in sorted(seen))
+        certificate = certify(run, facts.guard, facts.scan, facts.proof, replace(result, outputs=outputs))
+    write_certificate(certificate, dataset / CERTIFICATE)
+    return certificate
+
+
+def certified_rows(dataset: Path) -> Iterator[CertifiedRow]:
+    """The rows of a finished dataset as the guard reads them."""
+    for path in data_files(dataset):
+        for row in iterate(path, COLUMNS):
+            yield _certified_row(row)
+
+
+def check_target(target: Path, index: Path, out: Path, progress: Progress | None = None) -> dict[str, int]:
+    """Check every image of a dataset or folder; write `verdicts.jsonl`. Returns the number of images by verdict."""
+    guard = Guard(load_index(index), GuardOptions())
+    named = list(_images_of(target))
+    if not named:
+        raise GuardError("no image to check", where=str(target), fix="give a dataset, or a folder of JPEG, PNG or WEBP")
+    lines: list[str] = []
+    counts: Counter[str] = Counter()
+    for done, (name, data, boxes, content) in enumerate(named, 1):
+        found = guard.check_file(data, boxes, content)
+        counts[found.verdict] += 1
+        lines.append(json.dumps(found.line(name), ensure_ascii=False))
+        if progress is not None:
+            progress(done, len(named))
+    write_text(out / "verdicts.jsonl", "\n".join(lines) + "\n")
+    return dict(counts)
+
+
+def verify_dataset(dataset: Path, index: Path | None) -> tuple[str, ...]:
+    """Hold a dataset against its certificate; with an index, a sample of its pictures is looked at again."""
+    guard = Guard(load_index(index), GuardOptions()) if index is not None else None
+    certificate = read_certificate(dataset / CERTIFICATE)
+    return verify(certified_rows(dataset), certificate, guard).problems
+
+
+def _certified_row(row: Mapping[str, JsonValue]) -> CertifiedRow:
+    provenance = json.loads(str(row["provenance"]))
+    boxes = tuple(tuple(_box(box) for box in panel["drawn"]) for panel in provenance["panels"])
+    return CertifiedRow(
+        sample_id=str(row["qa_id"]),
+        task=str(row["task"]),
+        images=tuple(_bytes(row)),
+        question=str(row["question"]),
+        prompt=_message_text(row["prompt"]),
+        texts=(
+            *(str(choice) for choice in _list(row["choices"])),
+            _message_text(row["completion"]),
+            str(row["source_name"]),
+            str(row["provenance"]),
+        ),
+        image_ids=tuple(str(image_id) for image_id in _list(row["image_ids"])),
+        group=str(row["source_group"]),
+        content=content_of(str(provenance["domain"])),
+        masked=boxes,
+    )
+
+
+def _images_of(target: Path) -> Iterator[tuple[str, bytes, tuple[Box, ...], Content]]:
+    if (target / "data").is_dir() and list((target / "data").glob("*.parquet")):
+        for row in certified_rows(target):
+            for number, data in enumerate(row.images):
+                yield f"{row.sample_id}#{number + 1}", data, row.boxes(number), row.content
+        return
+    for path in sorted(target.rglob("*")) if target.is_dir() else [target]:
+        if path.suffix.lower() in SUFFIXES and path.is_file():
+            name = path.relative_to(target).as_posix() if target.is_dir() else path.name
+            yield name, path.read_bytes(), (), "photograph"
+
+
+def _bytes(row: Mapping[str, JsonValue]) -> Iterator[bytes]:
+    for image in _list(row["images"]):
+        data = image["bytes"] if isinstance(image, Mapping) else None
+        if not isinstance(data, bytes):
+            raise GuardError(f"{row['qa_id']}: a picture without bytes")
+        yield data
+
+
+def _message_text(messages: JsonValue) -> str:
+    texts = []
+    for message in _list(messages):
+        blocks = message["content"] if isinstance(message, Mapping) else None
+        texts += [str(block["text"]) for block in _list(blocks) if isinstance(block, Mapping) and block["text"]]
+    return "\n".join(texts)
+
+
+def _list(value: JsonValue) -> Sequence[JsonValue]:
+    return value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+
+
+def _box(values: Sequence[float]) -> Box:
+    x1, y1, x2, y2 = values
+    return (float(x1), float(y1), float(x2), float(y2))

@@ -1,0 +1,327 @@
+"""The contamination certificate: what was tested, on what, and what the tests cannot see.
+
+It says "clean under the stated tests" or "not established", never "uncontaminated". Whoever has the dataset can
+recompute the manifest; whoever has the guard's index too can repeat the image checks.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import uuid
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from synth.errors import GuardError
+from synth.files import write_bytes
+from synth.guard.cascade import LATER_STAGES, Guard, GuardOptions, GuardVerdict, Scan
+from synth.guard.index import ALGORITHM, merkle_root
+from synth.guard.plant import LEAST, Proof, proof_json
+from synth.guard.provenance import TABLE, pools
+from synth.guard.survey import CANARIES, Survey
+from synth.types import JsonValue
+
+SCHEMA = "contamination-certificate/1"
+CLEAN = "clean-under-stated-tests"
+NOT_ESTABLISHED = "not_established"
+
+LIMITS: tuple[str, ...] = (
+    "crops of a benchmark image (crop90, crop70, crop50, flip_crop70_marks)",
+    "turns by other than quarter turns (rot5)",
+    "a benchmark picture inside a page (screenshot)",
+    "a part blacked out or parts exchanged (jigsaw)",
+    "collages without a gutter and not cut in the middle, or with a gutter of the colour of the picture's edge",
+    "many marks on pictures of little contrast",
+    "the same scene in another photograph, and another render of one 3D scene",
+    "redrawn or generated look-alikes",
+    "the wording of questions: templates are compared and reported, residuals are not",
+)
+"""What the stages that ran cannot see; transformations are named as in bench_guard."""
+
+_ONLY_OUTPUTS = ("the source images were not at hand: only the finished ones were checked",)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RunFacts:
+    """What the certificate says about the run; plain statements of the caller."""
+
+    dataset: str
+    dataset_revision: str
+    generator: str
+    version: str
+    git: str
+    config_sha256: str
+    seeds: str
+    created: str = ""
+    """ISO 8601; part of the file, so leave it empty where equal runs must give equal bytes."""
+    source_names: tuple[str, ...] = ()
+    """Sources, folders and files that images come from; looked up in the provenance table."""
+
+
+def certify(facts: RunFacts, guard: Guard, scan: Scan | None, proof: Proof, result: Survey) -> dict[str, JsonValue]:
+    """The certificate of a guarded run: sources scanned, copies planted, finished dataset surveyed.
+
+    scan: None where only the finished dataset is at hand; then the survey must have been made with the guard.
+    """
+    index, options = guard.index, guard.options
+    body: dict[str, JsonValue] = _opening(facts, result)
+    body["benchmarks"] = [
+        {
+            "name": index.benchmark,
+            "revision": index.revision,
+            "expected_items": index.expected_items,
+            "read_items": index.n_items,
+            "expected_images": index.expected_images,
+            "read_images": index.n_images,
+            "unreadable": [],
+            "image_file_sha256_merkle": merkle_root([row.tobytes() for row in index.file_sha256]),
+            "image_pixel_sha256_merkle": merkle_root([row.tobytes() for row in index.pixel_sha256]),
+            "index_sha256": index.sha256,
+        }
+    ]
+    body["options"] = {
+        "chosen": options.model_dump(mode="json"),
+        "shipped": GuardOptions().model_dump(mode="json"),
+        "at_index_build": dict(index.thresholds),
+        "looser_than_shipped": list(looser(guard)),
+    }
+    sources = [] if scan is None else list(scan.verdicts.values())
+    body["checks"] = [_provenance(facts), *_image_checks(guard, sources, result), *_other_checks(result)]
+    body["calibration"] = {"negatives_n": 0, "recall_by_transform": "not_run", "planted": proof_json(proof)}
+    removed = Counter(str(found.verdict) for found in sources)
+    names = ("copy", "crop", "scene", "unverifiable")
+    groups = 0 if scan is None else len(scan.rejected_groups)
+    body["removed"] = {**{name: removed[name] for name in names}, "text": 0, "groups": groups}
+    body["near_misses"] = [_near_miss(found) for found in _near([*sources, *result.outputs])]
+    body["uncovered_images"] = sorted(_uncovered(scan, result))
+    body["source_pools"] = [pool.json("required, done") for pool in pools(facts.source_names)]
+    body["limits"] = [*LIMITS, *_own_limits(guard), *(() if scan is not None else _ONLY_OUTPUTS)]
+    return _judged(body)
+
+
+def certify_unguarded(facts: RunFacts, result: Survey, reason: str) -> dict[str, JsonValue]:
+    """The certificate of a run without a guard: everything that was not done, and the verdict not_established."""
+    body: dict[str, JsonValue] = _opening(facts, result)
+    stages = ("provenance", "file_sha256", "pixel_sha256", "pdq_panels")
+    body["unguarded"] = reason
+    body["benchmarks"] = []
+    body["checks"] = [*({"stage": stage, "status": "not_run"} for stage in stages), *_other_checks(result)]
+    body["source_pools"] = [pool.json("not done") for pool in pools(facts.source_names)]
+    body["limits"] = ["no image was compared with any benchmark"]
+    return _judged(body)
+
+
+def write_certificate(certificate: Mapping[str, JsonValue], path: Path) -> str:
+    """Write the file atomically; its sha256, for the dataset card."""
+    data = (json.dumps(certificate, indent=1, sort_keys=True, ensure_ascii=False) + "\n").encode()
+    write_bytes(path, data)
+    return hashlib.sha256(data).hexdigest()
+
+
+def read_certificate(path: Path) -> dict[str, JsonValue]:
+    """Raises GuardError where there is none or it is of another kind."""
+    try:
+        found = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise GuardError(f"no readable certificate: {error}", where=str(path), fix="generate or check again") from None
+    if not isinstance(found, dict) or found.get("schema") != SCHEMA:
+        raise GuardError(f"not a certificate of schema {SCHEMA}", where=str(path), fix="generate or check again")
+    return found
+
+
+def looser(guard: Guard) -> tuple[str, ...]:
+    """Options that let more through than the shipped ones, or than those the index was built under."""
+    options, shipped = guard.options, GuardOptions()
+    least = {
+        "threshold_photograph": max(shipped.threshold_photograph, guard.index.thresholds.get("photograph", 0)),
+        "threshold_rendered": max(shipped.threshold_rendered, guard.index.thresholds.get("rendered", 0)),
+        "min_quality": shipped.min_quality,
+    }
+    return tuple(name for name, value in least.items() if int(getattr(options, name)) < value)
+
+
+# ------------------------------------------------------------------------------------------------------------- verdict
+
+
+def reasons_against(certificate: Mapping[str, JsonValue]) -> tuple[str, ...]:
+    """Why a certificate does not establish anything, from its own fields alone; empty where they bear it out."""
+    if "unguarded" in certificate:
+        return (f"the run was not guarded: {certificate['unguarded']}",)
+    reasons: list[str] = []
+    for benchmark in entries(certificate, "benchmarks") or ({},):
+        for what in ("items", "images"):
+            read, expected = benchmark.get(f"read_{what}"), benchmark.get(f"expected_{what}")
+            if not isinstance(read, int) or read <= 0 or (expected is not None and read != expected):
+                reasons.append(f"{read} {what} of the benchmark were read, {expected} are expected")
+    planted = section(section(certificate, "calibration"), "planted")
+    n, found = planted.get("n", 0), planted.get("found", 0)
+    if not isinstance(n, int) or n < LEAST:
+        reasons.append(f"{n} copies were planted, at least {LEAST} are needed")
+    elif found != n:
+        reasons.append(f"{found} of {n} planted copies were found")
+    options = section(certificate, "options")
+    reasons += [f"{name} is looser than shipped" for name in texts(options, "looser_than_shipped")]
+    checks = {str(check.get("stage")): check for check in entries(certificate, "checks")}
+    for stage in ("provenance", "file_sha256", "pixel_sha256", "pdq_panels", "canary"):
+        status = checks.get(stage, {}).get("status", "missing")
+        if status != "pass":
+            reasons.append(f"stage {stage}: {status}")
+    if uncovered := texts(certificate, "uncovered_images"):
+        reasons.append(f"{len(uncovered)} images of the dataset have no clean verdict, e.g. {uncovered[0]}")
+    return tuple(reasons)
+
+
+def _judged(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
+    reasons = reasons_against(body)
+    return {**body, "verdict": NOT_ESTABLISHED if reasons else CLEAN, "verdict_reasons": list(reasons)}
+
+
+# ------------------------------------------------------------------------------------------------------------ sections
+
+
+def _opening(facts: RunFacts, result: Survey) -> dict[str, JsonValue]:
+    own = uuid.uuid5(uuid.NAMESPACE_OID, result.manifest_sha256)
+    return {
+        "schema": SCHEMA,
+        "created": facts.created,
+        "dataset": {
+            "name": facts.dataset,
+            "revision": facts.dataset_revision,
+            "n_samples": result.n_samples,
+            "n_images_unique": result.n_images_unique,
+            "manifest_sha256": result.manifest_sha256,
+        },
+        "generator": {
+            "name": facts.generator,
+            "version": facts.version,
+            "git": facts.git,
+            "config_sha256": facts.config_sha256,
+            "seeds": facts.seeds,
+        },
+        "template_overlap": {
+            task: {"n": n, "identical_prompt_share": same / n} for task, (n, same) in sorted(result.overlap.items())
+        },
+        "canaries": {
+            "searched": list(CANARIES),
+            "hits": len(result.canary_hits),
+            "examples": list(result.canary_hits[:20]),
+            "own_canary": f"{facts.dataset} canary GUID {own}",
+        },
+    }
+
+
+def _provenance(facts: RunFacts) -> dict[str, JsonValue]:
+    found = pools(facts.source_names)
+    refused = [pool.name for pool in found if pool.data_set.action == "refuse"]
+    return {
+        "stage": "provenance",
+        "tool": TABLE.name,
+        "params": {"table_sha256": hashlib.sha256(TABLE.read_bytes()).hexdigest()},
+        "n_checked": len(facts.source_names),
+        "n_hits": len(found),
+        "refused": list(refused),
+        "status": "fail" if refused else "pass",
+    }
+
+
+def _image_checks(guard: Guard, sources: Sequence[GuardVerdict], result: Survey) -> list[JsonValue]:
+    """One entry a stage, sources and outputs counted apart. What is not clean among outputs was not removed: fail."""
+    checks: list[JsonValue] = []
+    unclean = any(found.verdict != "clean" for found in result.outputs)
+    for position, stage in enumerate(guard.stages):
+        earlier = {"decode", *(before.name for before in guard.stages[:position])}
+        on_sources, on_outputs = _count(stage.name, earlier, sources), _count(stage.name, earlier, result.outputs)
+        ran = bool(sources) or bool(result.outputs)
+        checks.append(
+            {
+                "stage": stage.name,
+                "tool": ALGORITHM if stage.name == "pdq_panels" else "sha256",
+                "ran_on": "both" if result.outputs and sources else "outputs" if result.outputs else "sources",
+                "sources": on_sources,
+                "outputs": on_outputs,
+                "status": "not_run" if not ran else "fail" if unclean else "pass",
+            }
+        )
+    return checks
+
+
+def _count(stage: str, earlier: set[str], verdicts: Sequence[GuardVerdict]) -> dict[str, int]:
+    skipped = [found for found in verdicts if found.stage in earlier and found.verdict != "clean"]
+    low = [found for found in verdicts if found.stage == stage and found.verdict == "unverifiable"]
+    return {
+        "n_checked": len(verdicts) - len(skipped) - len(low),
+        "n_hits": sum(found.is_hit and found.stage == stage for found in verdicts),
+        "n_review": sum(found.near_miss and found.stage == stage for found in verdicts),
+        "n_skipped": len(skipped) + len(low),
+        "skipped_undecodable": sum(found.stage == "decode" for found in skipped),
+        "skipped_decided_earlier": sum(found.stage != "decode" for found in skipped),
+        "skipped_low_quality": len(low),
+    }
+
+
+def _other_checks(result: Survey) -> list[JsonValue]:
+    canary: dict[str, JsonValue] = {
+        "stage": "canary",
+        "tool": "regular expressions over every text field and image metadata",
+        "n_checked": result.n_samples,
+        "n_hits": len(result.canary_hits),
+        "status": "fail" if result.canary_hits else "pass",
+    }
+    later: list[JsonValue] = [{"stage": stage, "status": "not_run"} for stage in (*LATER_STAGES, "text_residual")]
+    return [canary, *later]
+
+
+def _near(verdicts: Iterable[GuardVerdict]) -> list[GuardVerdict]:
+    near = [found for found in verdicts if found.near_miss]
+    return sorted(near, key=lambda found: (str(found.evidence.get("distance")).zfill(3), found.image_id))
+
+
+def _near_miss(found: GuardVerdict) -> dict[str, JsonValue]:
+    return {
+        "sample": found.image_id,
+        "benchmark_item": found.evidence.get("nearest"),
+        "pdq": found.evidence.get("distance"),
+        "inliers": None,
+        "decision": "kept",
+        "by": "rule",
+    }
+
+
+def _uncovered(scan: Scan | None, result: Survey) -> set[str]:
+    """What is in the dataset although nobody called it clean: source images, groups, or samples that name no source."""
+    if scan is None:
+        return set() if result.outputs or result.n_samples == 0 else {"no image was checked"}
+    clean = {image_id for image_id, found in scan.verdicts.items() if found.verdict == "clean"}
+    rejected = set(scan.rejected_groups) & set(result.groups)
+    nameless = {f"{result.n_without_source} samples without a source image"} if result.n_without_source else set()
+    return {*(result.image_ids - clean), *(f"group {group}" for group in rejected), *nameless}
+
+
+def _own_limits(guard: Guard) -> list[str]:
+    index = guard.index
+    weak = int((index.quality < guard.options.min_quality).sum())
+    limits = [f"{weak} benchmark images have too little structure: only exact copies are found"] if weak else []
+    if index.expected_images is None and index.expected_items is None:
+        limits.append("nobody stated how many images the benchmark must have")
+    return limits
+
+
+def section(node: Mapping[str, JsonValue], key: str) -> Mapping[str, JsonValue]:
+    """The mapping under a key; empty where there is none."""
+    value = node.get(key)
+    return value if isinstance(value, Mapping) else {}
+
+
+def entries(node: Mapping[str, JsonValue], key: str) -> tuple[Mapping[str, JsonValue], ...]:
+    """The mappings in the list under a key."""
+    value = node.get(key)
+    found = value if isinstance(value, Sequence) and not isinstance(value, str) else ()
+    return tuple(entry for entry in found if isinstance(entry, Mapping))
+
+
+def texts(node: Mapping[str, JsonValue], key: str) -> tuple[str, ...]:
+    """The list under a key as texts."""
+    value = node.get(key)
+    return tuple(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else ()

@@ -13,10 +13,14 @@ import shutil
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from synth.errors import RunError
 from synth.files import write_json
 from synth.types import JsonValue
+
+if TYPE_CHECKING:
+    from peft import PeftModel
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +87,14 @@ def newest_checkpoint(out: Path) -> Path | None:
         logger.warning("checkpoint %s is not whole (%s); removed", folder.name, broken)
         shutil.rmtree(folder)
     return None
+
+
+def load_adapter_weights(model: PeftModel, folder: Path) -> None:
+    """Put the adapter weights of a checkpoint into the model's adapter."""
+    from peft import set_peft_model_state_dict
+    from safetensors.torch import load_file
+
+    set_peft_model_state_dict(model, load_file(str(folder / "adapter_model.safetensors")))
 
 
 def _whole(path: Path) -> bool:

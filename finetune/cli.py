@@ -50,7 +50,7 @@ def _train(args: argparse.Namespace) -> int:
     config = load_config(args.config, TrainConfig, args.set)
     with Bars() as bars:
         record = train(config, lambda done, total: bars.stage("training", done, total))
-    print(f"{record.steps} steps in {record.seconds:.0f} s, last loss {record.losses[-1]:.3f}: {config.out}")
+    print(f"{record.steps} steps in {record.seconds:.0f} s, last loss {record.losses[-1][1]:.3f}: {config.out}")
     return 0
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from synth.dataset.prompt import completion_messages
 from synth.errors import DatasetError
+from synth.guard.certificate import CLEAN
 
 if TYPE_CHECKING:
     from datasets import Dataset
@@ -106,7 +107,7 @@ def certificate_verdict(folder: Path) -> str:
 def require_certificate(folder: Path) -> None:
     """Raises DatasetError unless the guard found the dataset clean."""
     verdict = certificate_verdict(folder)
-    if verdict != "clean":
+    if verdict != CLEAN:
         raise DatasetError(
             f"the dataset is not certified free of the benchmark: {verdict}",
             where=str(folder),

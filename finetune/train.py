@@ -26,6 +26,7 @@ from finetune.checkpoints import (
     claim,
     files_digest,
     folder_digest,
+    load_adapter_weights,
     newest_checkpoint,
 )
 from finetune.loading import Device, VisionLanguageModel, load_base, load_processor, pick_device, quiet, threads
@@ -120,6 +121,7 @@ class TrainRecord(Config):
     """Of the training loop, in the last part of the run."""
     cpu_seconds: float
     tokens: int
+    """Tokens trained on, as last logged."""
     losses: tuple[tuple[int, float], ...]
     """(step, mean loss since the last entry)."""
     modules: int
@@ -299,12 +301,23 @@ def _preflight(config: TrainConfig, rows: Dataset, trainer: SFTTrainer) -> Prefl
 
 
 def _run(config: TrainConfig, trainer: SFTTrainer) -> _Loop:
+    from transformers import TrainerState
+
     checkpoint = newest_checkpoint(config.out)
-    resumed_at = int(checkpoint.name.rsplit("-", 1)[1]) if checkpoint is not None else 0
-    if checkpoint is not None:
-        logger.info("going on from %s", checkpoint)
     start, cpu_start = time.monotonic(), time.process_time()
-    trainer.train(resume_from_checkpoint=None if checkpoint is None else str(checkpoint))
+    if checkpoint is None:
+        trainer.train()
+        resumed_at = 0
+    else:
+        logger.info("going on from %s", checkpoint)
+        state = TrainerState.load_from_json(str(checkpoint / "trainer_state.json"))
+        resumed_at = state.global_step
+        if state.global_step < state.max_steps:
+            trainer.train(resume_from_checkpoint=str(checkpoint))
+        else:
+            # The run died after its last step. Trainer looks for the end only behind a step, so it would take one more.
+            load_adapter_weights(trainer.model, checkpoint)
+            trainer.state = state
     return _Loop(resumed_at=resumed_at, seconds=time.monotonic() - start, cpu_seconds=time.process_time() - cpu_start)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from synth.errors import ConfigError, GateFailed, GuardError, S2PError
+from synth.errors import ConfigError, GateFailed, S2PError
 from synth.types import JsonValue
 
 if TYPE_CHECKING:
@@ -62,7 +62,7 @@ def run(parser: argparse.ArgumentParser, argv: list[str] | None) -> int:
         return 2
     try:
         return handler(args)
-    except (GateFailed, GuardError) as error:
+    except GateFailed as error:
         print(f"s2p: {error}", file=sys.stderr)
         return 1
     except S2PError as error:

@@ -25,7 +25,7 @@ from synth.dataset.assemble import Assembled, assemble, write_drops
 from synth.dataset.card import write_card
 from synth.dataset.shards import ShardNote, read_note
 from synth.engines.local import run as run_local
-from synth.errors import ConfigError, GuardError, RunError, SourceError
+from synth.errors import BackendError, ConfigError, GateFailed, GuardError, RunError, SourceError
 from synth.files import write_json
 from synth.guard.cascade import Guard, GuardVerdict, Scan
 from synth.guard.index import GuardIndex, build_index, load_index, save_index
@@ -89,7 +89,8 @@ def generate(
     """Run the whole of it and return the manifest.
 
     `benchmark` may hand over the guard's benchmark where the caller has it in memory. A finished folder of the same run
-    is left as it is. Raises ConfigError, SourceError, BackendError, BenchmarkError, GuardError, RunError.
+    is left as it is. Raises GateFailed when the guard misses a planted copy, and
+    ConfigError, SourceError, BackendError, BenchmarkError, GuardError or RunError for what the user can mend.
     """
     plan = _plan(recipe)
     stages = resolve_recipe(recipe, plan)
@@ -99,6 +100,7 @@ def generate(
             where="guard",
             fix="set guard.benchmark or guard.index, or type --unguarded (it stamps every row)",
         )
+    _check_backends(stages)
     items = stages.source.list(stages.source_options)
     if not items:
         raise SourceError("no images", where=f"source {recipe.source.name}")
@@ -164,6 +166,22 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
     manifest["seconds"] = round(time.monotonic() - started, 1)
     write_json(run.out / "manifest.json", manifest)
     return manifest
+
+
+def _check_backends(stages: Stages) -> None:
+    """Missing weights are found before any work, and all of them at once. Raises BackendError."""
+    missing: list[BackendError] = []
+    for chosen in (stages.depth, stages.regions):
+        if chosen is not None:
+            backend, options = chosen
+            try:
+                backend.identity(options)
+            except BackendError as error:
+                missing.append(error)
+    if len(missing) == 1:
+        raise missing[0]
+    if missing:
+        raise BackendError("; ".join(str(error) for error in missing))
 
 
 def _plan(recipe: Recipe) -> Plan:
@@ -264,7 +282,7 @@ def _prove(run: _Run, guard: _Guarded | None, scanned: Sequence[Scanned]) -> Pro
     write_json(run.work / "planted.json", proof_json(proof))
     if not proof.established:
         missed = ", ".join(f"{miss.transform} of {miss.truth}" for miss in proof.missed[:5])
-        raise GuardError(
+        raise GateFailed(
             f"the guard found {proof.found} of {proof.n} planted copies of benchmark images: not established, "
             f"nothing is written (missed: {missed})",
             where="guard",

@@ -17,6 +17,7 @@ from PIL import Image
 from finetune.score import Question
 from synth.dataset.prompt import completion_messages, item_prompt, prompt_messages
 from synth.dataset.rows import schema
+from synth.guard.certificate import CLEAN
 
 SIDE = 32
 TURN_TEMPLATE = (
@@ -197,7 +198,7 @@ def questions(rows: list[dict[str, object]]) -> list[Question]:
     ]
 
 
-def write_rows(folder: Path, rows: list[dict[str, object]], verdict: str | None = "clean") -> Path:
+def write_rows(folder: Path, rows: list[dict[str, object]], verdict: str | None = CLEAN) -> Path:
     """A dataset folder of two shards, with a certificate unless `verdict` is None."""
     (folder / "data").mkdir(parents=True)
     table = pa.Table.from_pylist(rows, schema=schema())

@@ -264,6 +264,8 @@ def test_the_summary_adds_up_and_is_json(tmp_path):
     assert row["precision"] == round((n - 1) / n, 4) and (row["low"], row["high"]) == (round(low, 4), round(high, 4))
     assert row["yield"] == round((n + 1) / 2, 4) and row["chance"] == 0.5 and row["off"] is None
     assert empty["precision"] is None and empty["off"] == "no candidates" and empty["n"] == 0
+    assert sum(part["n"] for part in row["by_stratum"].values()) == n and set(row["by_stratum"]) <= {"lower", "higher"}
+    assert row["by_domain"]["indoor"]["right"] == row["by_skill"]["relative_depth"]["right"] == n - 1
     json.dumps(summary, allow_nan=False)
     table = format_audit(summary)
     assert "relative_depth" in table and f"{row['precision']:.4f}" in table and "no candidates" in table
@@ -291,6 +293,10 @@ def test_a_blind_solver_finds_a_leak_and_nothing_where_there_is_none():
     assert blind_accuracy(many(leak=True)) > 0.9
     assert abs(blind_accuracy(many(leak=False)) - 0.5) < 0.08
     assert blind_accuracy(many(leak=True)[:20]) is None
+    graded = [Graded(qa=qa, image="a", domain="", grade="right") for qa in many(leak=True)]
+    over_all = summarise(graded, ["relative_depth"], 400)["tasks"]["relative_depth"]
+    over_kept = summarise(graded, ["relative_depth"], 400, many(leak=False))["tasks"]["relative_depth"]
+    assert over_all["blind_accuracy"] > 0.9 > 0.6 > over_kept["blind_accuracy"]
 
 
 def test_checks_are_pure():

@@ -41,7 +41,6 @@ from synth.types import (
     Frame,
     Need,
     PluginOptions,
-    Quota,
     RegionBackend,
     Scene,
     Skill,
@@ -202,7 +201,6 @@ def test_strange_pictures_yield_drops_and_no_errors(name: str):
 def test_every_skill_has_one_task_at_most():
     skills = [skill for task in load_all(TASKS) for skill in task.skills]
     assert len(set(skills)) == len(skills)
-    Quota(task="counting", skill=Skill.COUNTING, n=1, why="an example")
 
 
 # ------------------------------------------------------------------------------------------------------------- checks

@@ -15,6 +15,7 @@ from finetune.score import score
 from finetune.train import TrainConfig, check_step, read_record, train
 from synth.config import validate
 from synth.errors import ConfigError, DatasetError, RunError
+from synth.guard.certificate import CLEAN
 from tests.small_vlms import colour_rows, questions, small_llava, small_qwen, write_rows
 
 VISION = ("vision_tower", "visual")
@@ -78,7 +79,7 @@ def test_the_record_says_what_was_done(llava: Path, dataset: Path, trained) -> N
     assert record.rows_by_skill == {"colour_at_mark": 72, "object_colour": 24}
     assert record.adapted == {"language": 14, "projector": 0, "vision": 0}
     assert record.modules == 14
-    assert record.certificate == "clean"
+    assert record.certificate == CLEAN
     assert record.preflight.supervised == (" A<end>\n", " B<end>\n")
     assert record.adapter_effect > 0
     assert record.reload_difference < 1e-4
@@ -132,6 +133,26 @@ def test_a_killed_training_ends_in_the_same_weights(llava: Path, dataset: Path, 
     assert a.keys() == b.keys()
     assert all((a[name] == b[name]).all() for name in a)
     assert [step for step, _ in record.losses] == [1, 4, 8, 12, 16, 20, 24]
+
+
+def test_a_training_killed_after_its_last_step_takes_no_other(
+    llava: Path, dataset: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The schedule ends inside an epoch here: left to itself, the trainer would then take an eleventh step."""
+    import finetune.train as module
+
+    def killed(*_: object) -> None:
+        raise KeyboardInterrupt
+
+    run = config(llava, dataset, tmp_path / "run", max_steps=10, scheduler="constant")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "reload_check", killed)
+        with pytest.raises(KeyboardInterrupt):
+            train(run)
+    weights = (run.out / "adapter_model.safetensors").read_bytes()
+    record = train(run)
+    assert (record.steps, record.resumed_at) == (10, 10)
+    assert (run.out / "adapter_model.safetensors").read_bytes() == weights
 
 
 def test_cut_checkpoints_of_every_kind_are_passed_over(tmp_path: Path) -> None:

@@ -90,7 +90,7 @@ class _Kind:
     heads: tuple[int, ...]
 
 
-# A word finds its place in the picture in layer 0; the end of the prompt finds the word in layer 1, an option in layer 2.
+# A word finds its place in the picture in layer 0; the prompt's end finds the word in layer 1, the option in layer 2.
 # An existence question takes one hop more: "chair" must know "red" (layer 0) before it looks for a red chair (layer 1).
 _MARK = _Kind("mark", 0, (0, 1))
 _NAME = _Kind("name", 0, (2, 3))

@@ -213,11 +213,15 @@ def _in_picture(skill: Skill, asked: str, colour: str, regions: Regions) -> str 
 # ----------------------------------------------------------------------------------------------------------- summary
 
 
-def summarise(graded: Sequence[Graded], tasks: Sequence[str], n_images: int) -> dict[str, JsonValue]:
+def summarise(
+    graded: Sequence[Graded], tasks: Sequence[str], n_images: int, balanced: Sequence[QA] | None = None
+) -> dict[str, JsonValue]:
     """The content of audit.json: per task, how many candidates were right, with a Wilson 95 % interval.
 
-    `n` counts the decidable; `yield` is candidates an image; `blind_accuracy` is what the words alone give away; `off`
-    says why there is no precision.
+    `n` counts the decidable; `yield` is candidates an image; `off` says why there is no precision. `blind_accuracy` is
+    what the words alone give away, in the `balanced` pairs where they are given, else in all candidates (most counts in
+    photos are 1, so candidates give away more than what balance keeps of them). Precision by stratum matters: a depth
+    model that leans on "lower is nearer" errs in the other stratum, which balance makes half of the data.
     """
     summary: dict[str, JsonValue] = {}
     for task in tasks:
@@ -232,10 +236,11 @@ def summarise(graded: Sequence[Graded], tasks: Sequence[str], n_images: int) -> 
             "undecidable": len(mine) - len(decided),
             "candidates": len(mine),
             "yield": round(len(mine) / n_images, 4) if n_images else 0.0,
-            "blind_accuracy": blind_accuracy(qas),
+            "blind_accuracy": blind_accuracy(qas if balanced is None else [qa for qa in balanced if qa.task == task]),
             "chance": round(sum(1 / len(qa.choices) for qa in qas) / len(qas), 4) if qas else None,
             "off": off,
             "by_skill": {str(s): _precision([g for g in mine if g.qa.skill == s]) for s in _skills(mine)},
+            "by_stratum": {s: _precision([g for g in mine if g.qa.stratum == s]) for s in _strata(mine)},
             "by_domain": {d: _precision([g for g in mine if g.domain == d]) for d in sorted({g.domain for g in mine})},
         }
     return {"n_images": n_images, "tasks": summary}
@@ -243,6 +248,10 @@ def summarise(graded: Sequence[Graded], tasks: Sequence[str], n_images: int) -> 
 
 def _skills(graded: Sequence[Graded]) -> list[Skill]:
     return sorted({g.qa.skill for g in graded})
+
+
+def _strata(graded: Sequence[Graded]) -> list[str]:
+    return sorted({g.qa.stratum for g in graded})
 
 
 def _precision(graded: Sequence[Graded]) -> dict[str, JsonValue]:

@@ -6,6 +6,8 @@ zero.
 
 from __future__ import annotations
 
+from typing import Literal
+
 from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
@@ -220,7 +222,7 @@ class Calibration(Record):
     """How the guard's recall was measured."""
 
     planted: Planted = Planted()
-    recall_by_transform: dict[str, float] = Field(default_factory=dict)
+    recall_by_transform: dict[str, float] | Literal["not_run"] = "not_run"
     negatives_n: int | None = None
     fp: int | None = None
 

@@ -95,14 +95,25 @@ def _touches(region: Region, x: float, y: float, radius: int) -> bool:
     return x1 - radius <= x <= x2 + radius and y1 - radius <= y <= y2 + radius
 
 
-def distractors(vocabulary: Sequence[str], right: str, n: int, rng: np.random.Generator, first: str = "") -> list[str]:
-    """n other names that cannot be taken for the right one or for each other; `first` comes in if it is fit."""
-    pool = sorted({spoken(label) for label in vocabulary})
-    order = [first] if first else []
-    order += [pool[k] for k in rng.permutation(len(pool))]
-    chosen: list[str] = []
-    for name in order:
-        if len(chosen) < n and not any(share_a_word(name, other) for other in (right, *chosen)):
+def distractors(seen: Visible, right: str, beside: str, stuff_share: float, rng: np.random.Generator) -> list[str]:
+    """Up to three other names that cannot be taken for the right one or for each other.
+
+    Drawn as right answers are drawn: stuff in the same share, objects mostly from this picture. Else "floor", often
+    right and seldom among many wrong names, could be guessed without looking. `beside` lies at the other mark; it comes
+    in half the time.
+    """
+    stuff = {spoken(r.label) for r in seen.member.items if is_stuff(r)}
+    stuff |= {spoken(name) for name in seen.member.vocabulary if names_stuff(name)}
+    here = {spoken(r.label) for r in seen.objects} - stuff
+    known = {spoken(name) for name in seen.member.vocabulary} - stuff
+    chosen: list[str] = [beside] if rng.random() < 0.5 and not share_a_word(beside, right) else []
+    for _ in range(40):
+        pool = stuff if rng.random() < stuff_share else here if rng.random() < 0.7 else known
+        if len(chosen) == 3 or not (stuff | here | known):
+            break
+        names = sorted(pool or stuff | here | known)
+        name = names[int(rng.integers(len(names)))]
+        if not any(share_a_word(name, other) for other in (right, *chosen)):
             chosen.append(name)
     return chosen
 

@@ -168,10 +168,8 @@ def _object_at_mark(known: _Known) -> Draft | str:
     if places is None:
         return "no_place: no two pure places apart from each other"
     mark, other = (("A", "B"), ("B", "A"))[int(known.rng.integers(2))]
-    right, beside = places[mark].label, places[other].label
-    names = (*known.seen.member.vocabulary, *(r.label for r in known.seen.member.items))
-    tempting = beside if beside != right and known.rng.random() < 0.5 else ""
-    wrong = distractors(names, right, _N_OPTIONS - 1, known.rng, tempting)
+    right = places[mark].label
+    wrong = distractors(known.seen, right, places[other].label, known.options.stuff_share, known.rng)
     if len(wrong) < _N_OPTIONS - 1:
         return "small_vocabulary: fewer than four names"
     measures: dict[str, JsonValue] = {"mark": mark, "label_at": {m: p.label for m, p in places.items()}}

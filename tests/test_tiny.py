@@ -294,6 +294,68 @@ def test_pretraining_asks_nothing_about_perception() -> None:
         ask(Skill.RELATIVE_DEPTH, pool[0], {}, Style(), np.random.default_rng(0))
 
 
+def test_attention_in_float32_gives_what_plain_attention_gives(loaded) -> None:
+    import torch
+    import torch.nn.functional as F
+
+    from finetune.tiny.cpu import float32_attention
+
+    model, _ = loaded
+    plain = F.scaled_dot_product_attention
+    ids = torch.arange(10, 40)[None]
+    with torch.inference_mode():
+        expected = model(input_ids=ids).logits
+        with float32_attention():
+            assert F.scaled_dot_product_attention is not plain
+            assert torch.equal(model(input_ids=ids).logits, expected)
+            with torch.autocast("cpu", torch.bfloat16):
+                rough = model(input_ids=ids).logits
+    assert F.scaled_dot_product_attention is plain
+    assert (rough.float() - expected).abs().max() < 0.1 * expected.abs().max()
+
+
+def test_a_killed_run_resumes_to_the_same_weights(tmp_path: Path) -> None:
+    import torch
+
+    from finetune.tiny.pretrain import Phase, Run, Settings, train
+
+    def run(name: str, steps: int) -> Run:
+        shared = {"minutes": float("inf"), "pictures": 2, "rate": 1e-3, "tower_factor": 1.0}
+        phases = (
+            Phase(name="vision", steps=2, asks=False, **shared),
+            Phase(name="all", steps=steps, asks=True, **shared),
+        )
+        settings = Settings(
+            frames=tmp_path,
+            out=tmp_path / name,
+            checkpoint=tmp_path / f"{name}.pt",
+            seed=0,
+            threads=1,
+            depth_head=True,
+            phases=phases,
+            held_out=0,
+        )
+        made = Run(settings)
+        made.pool = [made_picture(seed) for seed in range(4)]
+        return made
+
+    whole, half = run("whole", 3), run("half", 3)
+    train(whole)
+    for _ in range(2):
+        half.train_step()
+    half.phase, half.step = 1, 0
+    half.train_step()
+    half.save_checkpoint()
+    resumed = run("half", 3)
+    resumed.load_checkpoint()
+    assert (resumed.phase, resumed.step) == (1, 1)
+    train(resumed)
+    pairs = zip(whole.model.parameters(), resumed.model.parameters(), strict=True)
+    assert all(torch.equal(a, b) for a, b in pairs)
+    fresh = run("fresh", 3)
+    assert not torch.equal(fresh.model.lm_head.weight, whole.model.lm_head.weight)
+
+
 def test_held_out_rooms_are_not_trained_on() -> None:
     assert not set(POOL) & set(HELD_OUT)
 

@@ -4,45 +4,45 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
-
-if TYPE_CHECKING:
-    from transformers import LlavaForConditionalGeneration
 
 
 def has_bf16() -> bool:
-    """Whether this CPU multiplies bf16 in hardware; without, autocast is ten times slower than fp32."""
+    """Whether this CPU multiplies bf16 in hardware; without, autocast is many times slower than fp32."""
     return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
 
 
 @contextmanager
-def float32_attention(model: LlavaForConditionalGeneration) -> Iterator[None]:
+def float32_attention() -> Iterator[None]:
     """Attention in fp32 inside bf16 autocast: on CPUs bf16 attention is slower, bf16 matrix products are faster."""
-    from transformers import AttentionInterface
-    from transformers.integrations.sdpa_attention import sdpa_attention_forward
-    from transformers.masking_utils import AttentionMaskInterface, sdpa_mask
+    original = F.scaled_dot_product_attention
 
     def attend(
-        module: torch.nn.Module,
         query: Tensor,
         key: Tensor,
         value: Tensor,
-        attention_mask: Tensor | None,
-        **options: float | bool | None,
-    ) -> tuple[Tensor, None]:
+        attn_mask: Tensor | None = None,
+        dropout_p: float = 0.0,
+        is_causal: bool = False,
+        scale: float | None = None,
+    ) -> Tensor:
         with torch.autocast("cpu", enabled=False):
-            out, _ = sdpa_attention_forward(
-                module, query.float(), key.float(), value.float(), attention_mask, **options
-            )
-        return out.to(query.dtype), None
+            return original(
+                query.float(),
+                key.float(),
+                value.float(),
+                attn_mask=attn_mask,
+                dropout_p=dropout_p,
+                is_causal=is_causal,
+                scale=scale,
+            ).to(query.dtype)
 
-    AttentionInterface.register("sdpa_float32", attend)
-    AttentionMaskInterface.register("sdpa_float32", sdpa_mask)
-    model.set_attn_implementation("sdpa_float32")
+    # transformers looks the function up at every call and offers no hook of its own without a bag of keywords.
+    F.scaled_dot_product_attention = attend  # type: ignore[assignment]
     try:
         yield
     finally:
-        model.set_attn_implementation("sdpa")
+        F.scaled_dot_product_attention = original

@@ -20,7 +20,6 @@ from finetune.tiny.build import GRID, WIDTH
 from finetune.tiny.frames import IGNORED, PATCHES, PatchLabels
 from finetune.tiny.packing import Meaning, Packed, Pointer
 from finetune.tiny.wordings import COLOURS, MARKS, NAMES
-from synth.rooms.compose import STRUCTURE
 
 if TYPE_CHECKING:
     from transformers import LlavaForConditionalGeneration
@@ -83,7 +82,6 @@ def dense_losses(heads: AuxiliaryHeads, tokens: Tensor, labels: Sequence[PatchLa
     scores = heads.patch(tokens).float().view(len(labels), GRID, GRID, _FOLD, _FOLD, -1)
     name, colour, mark, depth = scores.transpose(2, 3).flatten(0, 4).split([_N, _C, _M, 1], 1)
     name_weights = torch.tensor([_NAME_WEIGHTS.get(n, 1.0) for n in NAMES])
-    assert set(_NAME_WEIGHTS) == set(STRUCTURE)
     colour_weights = torch.tensor([_NO_COLOUR_WEIGHT] + [1.0] * len(COLOURS))
     mark_weights = torch.tensor([1.0] + [_MARK_WEIGHT] * len(MARKS))
     known = ~truth["log_depth"].flatten().isnan()

@@ -193,7 +193,7 @@ def train(run: Run) -> None:
     phases = run.settings.phases
     run.model.train()
     saved = time.monotonic()
-    with float32_attention(run.model):
+    with float32_attention():
         while run.phase < len(phases):
             started, recent = time.monotonic(), []
             while run.progress() < 1.0:
@@ -283,7 +283,6 @@ def evaluate(run: Run, n: int) -> dict[Skill, Score]:
     if not pictures:
         return {}
     saved = copy.deepcopy(run.model).to(torch.bfloat16).to(torch.float32)
-    saved.set_attn_implementation("sdpa")
     return score(saved, run.processor, make_items(pictures, n, seed=1))
 
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from synth.audit.truth import Graded, grade, summarise
+from synth.balance import choose
 from synth.errors import ImageError, SourceError
 from synth.geometry import generator
 from synth.images import decode
@@ -73,8 +74,18 @@ def audit(recipe: Recipe, progress: Callable[[int, int], None] | None = None, li
         raise SourceError(
             "no photo of this source has truth to grade against", fix="see `synth/sources/folder.py`: truth.jsonl"
         )
-    summary = summarise(graded, list(stages.tasks), len(items))
+    summary = summarise(graded, list(stages.tasks), len(items), _balanced([g.qa for g in graded], recipe.seed))
     return AuditResult(graded=tuple(graded), drops=tuple(drops), n_images=len(items), summary=summary)
+
+
+def _balanced(candidates: Sequence[QA], seed: int) -> list[QA]:
+    """What balance would keep of all candidates: blind accuracy is a question about these."""
+    skills = sorted({qa.skill for qa in candidates})
+    kept: list[QA] = []
+    for skill in skills:
+        mine = [qa for qa in candidates if qa.skill == skill]
+        kept += choose(mine, len(mine), seed)[0]
+    return kept
 
 
 def _graded(scene: Scene, truth: Scene, stages: Stages, seed: int, drops: list[Drop]) -> Iterator[Graded]:

@@ -55,10 +55,9 @@ def _train(args: argparse.Namespace) -> int:
 
 
 def _evaluate(args: argparse.Namespace) -> int:
-    from synth.diagnosis.profile import format_table, make_profile, profile_to_json
-
     from finetune.evaluate import EvaluateOptions, evaluate
     from synth.config import PluginChoice, parse_overrides, resolve
+    from synth.diagnosis.profile import format_table, make_profile, profile_to_json
     from synth.files import write_json
     from synth.plugins import BENCHMARKS
     from synth.progress import Bars
@@ -82,9 +81,8 @@ def _evaluate(args: argparse.Namespace) -> int:
 
 
 def _compare(args: argparse.Namespace) -> int:
-    from synth.diagnosis.reading import load_outcomes
-
     from finetune.compare import GateOptions, compare, comparison_to_json, format_comparison
+    from synth.diagnosis.reading import load_outcomes
     from synth.files import write_json
     from synth.types import Skill
 

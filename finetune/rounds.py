@@ -14,19 +14,19 @@ from pathlib import Path
 from typing import Literal
 
 from pydantic import Field
-from synth.diagnosis.profile import make_profile, profile_to_json
-from synth.diagnosis.reading import load_outcomes
-from synth.plan import PlanOptions, load_plan, make_plan, save_plan
 
 from finetune.adapters import merge_adapter
 from finetune.compare import Comparison, GateOptions, compare, comparison_to_json
 from finetune.evaluate import EvaluateOptions, evaluate
 from finetune.train import TrainConfig, TrainSettings, train
 from synth.config import Config, PluginChoice, digest, dump, resolve
+from synth.diagnosis.profile import make_profile, profile_to_json
+from synth.diagnosis.reading import load_outcomes
 from synth.engines.local import run as run_local
 from synth.errors import GateFailed, RunError
 from synth.files import write_json
 from synth.pipeline import generate
+from synth.plan import PlanOptions, load_plan, make_plan, save_plan
 from synth.plugins import BENCHMARKS, TASKS, load_all
 from synth.progress import Silent
 from synth.recipe import GuardConfig, Recipe

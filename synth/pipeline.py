@@ -181,7 +181,7 @@ def _check_backends(stages: Stages) -> None:
     if len(missing) == 1:
         raise missing[0]
     if missing:
-        raise BackendError("; ".join(str(error) for error in missing))
+        raise BackendError("\n".join(str(error) for error in missing))
 
 
 def _plan(recipe: Recipe) -> Plan:

@@ -74,6 +74,8 @@ class OutputConfig(Config):
     """Images whose depth overlay is kept for `s2p view`."""
     per_image: int = Field(default=12, ge=1)
     """Most pairs of one skill from one image."""
+    oversample: float = Field(default=2.5, ge=1)
+    """Pairs drawn in all, for each pair wanted: room for balance, and for images that yield nothing."""
 
 
 class EngineConfig(Config):
@@ -152,15 +154,16 @@ def quotas_of(recipe: Recipe, plan: Plan | None) -> Plan:
     return Plan(quotas=tuple(quotas))
 
 
-def per_image_cap(quota: Quota, images: int, most: int) -> int:
-    """Pairs of a quota that one image may give: two and a half times its even share, at least one."""
-    return max(1, min(most, math.ceil(2.5 * quota.n / max(1, images))))
+def per_image_cap(quota: Quota, images: int, output: OutputConfig) -> int:
+    """Pairs of a quota that one image may give: its even share with room to spare, at least one."""
+    return max(1, min(output.per_image, math.ceil(output.oversample * quota.n / max(1, images))))
 
 
 def run_identity(recipe: Recipe, plan: Plan, fingerprints: tuple[str, ...], index: str, code: str) -> str:
     """What makes two runs the same: settings, quotas, inputs, guard index and code. Workers and cache do not count."""
     settings = dump(recipe)
-    settings.pop("engine", None)
+    for place in ("engine", "plan"):  # where it runs and where the quotas lie; the quotas themselves count
+        settings.pop(place, None)
     settings["perception"] = {**dump(recipe.perception), "cache": None}
     quotas: list[JsonValue] = [[q.task, str(q.skill), q.n, q.role] for q in plan.quotas]
     return digest(settings, quotas, list(fingerprints), index, code)

@@ -238,7 +238,7 @@ def _ask(spec: ShardSpec, kit: _Kit, scene: Scene, ledger: _Ledger) -> list[Row]
                 ledger.drops.append(bad)
         for quota in (q for q in spec.plan.quotas if q.task == name):
             mine = [qa for qa in passed if qa.skill == quota.skill]
-            cap = per_image_cap(quota, spec.n_images, spec.recipe.output.per_image)
+            cap = per_image_cap(quota, spec.n_images, spec.recipe.output)
             chosen, lost = choose(mine, cap, spec.recipe.seed, THIN)
             ledger.drops.extend(lost)
             rows += _drawn(chosen, quota, scene, spec, kit, ledger)

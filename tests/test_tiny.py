@@ -298,14 +298,14 @@ def test_attention_in_float32_gives_what_plain_attention_gives(loaded) -> None:
     import torch
     import torch.nn.functional as F
 
-    from finetune.tiny.cpu import float32_attention
+    from finetune.precision import float32_attention
 
     model, _ = loaded
     plain = F.scaled_dot_product_attention
     ids = torch.arange(10, 40)[None]
     with torch.inference_mode():
         expected = model(input_ids=ids).logits
-        with float32_attention():
+        with float32_attention(True):
             assert F.scaled_dot_product_attention is not plain
             assert torch.equal(model(input_ids=ids).logits, expected)
             with torch.autocast("cpu", torch.bfloat16):

@@ -27,8 +27,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from finetune.precision import float32_attention, use_bf16
 from finetune.tiny.build import IMAGE_SIDE, build
-from finetune.tiny.cpu import float32_attention, has_bf16
 from finetune.tiny.frames import Picture, load_pictures
 from finetune.tiny.heldout import Score, make_items, score
 from finetune.tiny.losses import AuxiliaryHeads, Weights, dense_losses, question_losses
@@ -103,7 +103,7 @@ class Run:
         self.pool: list[Picture] = []
         self.phase = 0
         self.step = 0
-        self.bf16 = has_bf16()
+        self.bf16 = use_bf16("auto", "cpu")
         self.seconds = [0.0 for _ in settings.phases]
         self.pool_sizes: list[int] = []
         self.optimiser = _optimiser(self.model, self.heads)
@@ -193,7 +193,7 @@ def train(run: Run) -> None:
     phases = run.settings.phases
     run.model.train()
     saved = time.monotonic()
-    with float32_attention():
+    with float32_attention(True):
         while run.phase < len(phases):
             started, recent = time.monotonic(), []
             while run.progress() < 1.0:

@@ -8,7 +8,16 @@ from synth.images import encode_jpeg, resize
 from synth.types import MetricDepth, Rgb, Scene
 
 STOPS = np.array(
-    [(48, 18, 59), (70, 107, 227), (40, 187, 236), (49, 242, 153), (162, 252, 60), (237, 208, 58), (251, 128, 34), (122, 4, 3)],
+    [
+        (48, 18, 59),
+        (70, 107, 227),
+        (40, 187, 236),
+        (49, 242, 153),
+        (162, 252, 60),
+        (237, 208, 58),
+        (251, 128, 34),
+        (122, 4, 3),
+    ],
     dtype=np.float64,
 )
 """Eight stops of the Turbo colour map (A. Mikhailov, Google, 2019)."""

@@ -5,7 +5,6 @@ run is resumed by calling `ensure` again, and several runs may fill one folder.
 """
 
 import multiprocessing
-import os
 import zipfile
 import zlib
 from collections.abc import Callable, Iterator, Sequence
@@ -16,6 +15,7 @@ from pathlib import Path
 import numpy as np
 
 from synth.errors import RunError, SourceError
+from synth.files import atomic
 from synth.rooms.compose import compose
 from synth.rooms.render import RENDERER_VERSION, RoomFrame, render_views
 
@@ -98,31 +98,19 @@ def _render_room(seed: int, size: int, folder: Path) -> int:
 
 def _write(path: Path, views: Sequence[RoomFrame]) -> None:
     first = views[0]
-    temporary = path.with_name(f".{path.stem}.{os.getpid()}.tmp")
-    try:
-        with temporary.open("wb") as file:
-            np.savez_compressed(
-                file,
-                seed=np.int64(first.seed),
-                rgb=np.stack([view.rgb for view in views]),
-                depth=np.stack([view.depth for view in views]),
-                ids=np.stack([view.ids for view in views]),
-                names=np.array(first.names),
-                colours=np.array(first.colours),
-                K=np.stack([view.K for view in views]),
-                R=np.stack([view.R for view in views]),
-                t=np.stack([view.t for view in views]),
-            )
-            file.flush()
-            os.fsync(file.fileno())
-        temporary.replace(path)
-    finally:
-        temporary.unlink(missing_ok=True)
-    directory = os.open(path.parent, os.O_RDONLY)
-    try:
-        os.fsync(directory)
-    finally:
-        os.close(directory)
+    with atomic(path) as file:
+        np.savez_compressed(
+            file,
+            seed=np.int64(first.seed),
+            rgb=np.stack([view.rgb for view in views]),
+            depth=np.stack([view.depth for view in views]),
+            ids=np.stack([view.ids for view in views]),
+            names=np.array(first.names),
+            colours=np.array(first.colours),
+            K=np.stack([view.K for view in views]),
+            R=np.stack([view.R for view in views]),
+            t=np.stack([view.t for view in views]),
+        )
 
 
 def _read(path: Path, seed: int, size: int) -> tuple[RoomFrame, ...] | None:

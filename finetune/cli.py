@@ -8,7 +8,7 @@ from pathlib import Path
 
 from synth import __version__
 from synth import cli as synth_cli
-from synth.errors import ConfigError, GateFailed
+from synth.errors import ConfigError
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -82,8 +82,10 @@ def _evaluate(args: argparse.Namespace) -> int:
 
 def _compare(args: argparse.Namespace) -> int:
     from finetune.compare import GateOptions, compare, comparison_to_json, format_comparison
-    from synth.diagnosis.reading import load_outcomes
+    from synth.diagnosis.profile import make_profile, profile_to_json
+    from synth.diagnosis.reading import load_outcomes, write_outcomes
     from synth.files import write_json
+    from synth.report.run import write_run_report
     from synth.types import Skill
 
     unknown = [name for name in args.target if name not in set(Skill)]
@@ -93,16 +95,22 @@ def _compare(args: argparse.Namespace) -> int:
     for text in args.control:
         name, _, path = text.partition("=")
         controls[name] = load_outcomes(_outcomes(Path(path)))
+    before, after = load_outcomes(_outcomes(args.before)), load_outcomes(_outcomes(args.after))
     comparison = compare(
-        load_outcomes(_outcomes(args.before)),
-        load_outcomes(_outcomes(args.after)),
+        before,
+        after,
         controls=controls,
         targets=tuple(Skill(name) for name in args.target),
         gate=GateOptions(),
         seed=0,
     )
     write_json(args.out / "comparison.json", comparison_to_json(comparison))
+    write_json(args.out / "before" / "profile.json", profile_to_json(make_profile(before)))
+    write_outcomes(args.out / "before" / "outcomes.jsonl", before)
+    write_outcomes(args.out / "after" / "outcomes.jsonl", after)
+    write_run_report(args.out, args.out / "report.html")
     print(format_comparison(comparison))
+    print(f"written: {args.out}/comparison.json report.html")
     return 1 if args.gate and not comparison.gate_passed else 0
 
 
@@ -118,16 +126,14 @@ def _loop(args: argparse.Namespace) -> int:
 
     config = load_config(args.config, LoopConfig, args.set)
     out = args.out or Path("outputs") / config.name
-    try:
-        with Bars() as bars:
-            comparisons = loop(config, out, bars)
-    except GateFailed as error:
-        print(f"s2p: the gate says no: {error}", file=sys.stderr)
-        return 1
+    with Bars() as bars:
+        comparisons = loop(config, out, bars)
     for comparison in comparisons:
         print(format_comparison(comparison))
+    if not comparisons:
+        print("nothing is weak enough to plan for")
     print(f"report: {out}/report.html")
-    return 0
+    return 0 if all(comparison.gate_passed for comparison in comparisons) else 1
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ Offline by nature: a model is a folder. A hub name works where a hub can be reac
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -118,7 +119,10 @@ def threads(n: int | None) -> Iterator[None]:
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Keep the libraries' own progress bars off the terminal; ours says how far it is."""
+    """Keep the libraries' own progress bars off the terminal; ours says how far it is.
+
+    TRL still passes transformers the old name of activation checkpointing, and neither of them is the user's to mend.
+    """
     import datasets
     from transformers.utils import logging
 
@@ -126,7 +130,9 @@ def quiet() -> Iterator[None]:
     logging.disable_progress_bar()
     datasets.disable_progress_bars()
     try:
-        yield
+        with warnings.catch_warnings():
+            warnings.filterwarnings("ignore", ".*gradient_checkpointing", FutureWarning)
+            yield
     finally:
         if bars[0]:
             logging.enable_progress_bar()

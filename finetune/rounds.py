@@ -23,7 +23,7 @@ from synth.config import Config, PluginChoice, digest, dump, resolve
 from synth.diagnosis.profile import make_profile, profile_to_json
 from synth.diagnosis.reading import load_outcomes
 from synth.engines.local import run as run_local
-from synth.errors import GateFailed, RunError
+from synth.errors import RunError
 from synth.files import write_json
 from synth.pipeline import generate
 from synth.plan import PlanOptions, load_plan, make_plan, save_plan
@@ -85,7 +85,10 @@ class _Run:
 
 
 def loop(config: LoopConfig, out: Path, reporter: Reporter | None = None) -> list[Comparison]:
-    """Run the rounds and write one report. Raises GateFailed when the last round's gate says no."""
+    """Run the rounds and write one report. A round whose gate says no is the last one.
+
+    Returns the comparison of every round; none where nothing is weak enough to plan for.
+    """
     reporter = reporter or Silent()
     out.mkdir(parents=True, exist_ok=True)
     _claim(config, out)
@@ -102,7 +105,7 @@ def loop(config: LoopConfig, out: Path, reporter: Reporter | None = None) -> lis
             break
         comparisons.append(comparison)
         if not comparison.gate_passed:
-            raise GateFailed(f"round {number}: {'; '.join(comparison.gate_reasons)}", where=str(out / "report.html"))
+            break
         if number + 1 < config.rounds:
             model = str(merge_adapter(model, folder / "train", folder / "merged"))
     return comparisons

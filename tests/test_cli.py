@@ -116,3 +116,38 @@ def test_audit_prints_precision(world: Path, tmp_path: Path, capsys: pytest.Capt
     task = json.loads((tmp_path / "audit" / "audit.json").read_text(encoding="utf-8"))["tasks"]["relative_depth"]
     assert task["precision"] == 1.0 and task["right"] == task["n"] > 5
     assert "relative_depth" in capsys.readouterr().out
+
+
+def test_compare_writes_json_and_page_and_obeys_the_gate(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from synth.diagnosis.reading import write_outcomes
+    from synth.types import Outcome, Skill
+
+    def outcomes(right: int, model: str) -> list[Outcome]:
+        return [
+            Outcome(
+                item_id=f"i{i}",
+                category="Relative_Depth",
+                skill=Skill.RELATIVE_DEPTH,
+                model=model,
+                text="A",
+                letter="A" if i < right else "B",
+                reason=None,
+                gold="A",
+                correct=i < right,
+                n_options=2,
+                n_images=1,
+                group=f"g{i}",
+            )
+            for i in range(80)
+        ]
+
+    write_outcomes(tmp_path / "before" / "outcomes.jsonl", outcomes(40, "base"))
+    write_outcomes(tmp_path / "after" / "outcomes.jsonl", outcomes(70, "tuned"))
+    arguments = ("--target", "relative_depth", "--gate", "--out")
+    assert run("compare", tmp_path / "before", tmp_path / "after", *arguments, tmp_path / "up") == 0
+    comparison = json.loads((tmp_path / "up" / "comparison.json").read_text(encoding="utf-8"))
+    assert comparison["per_skill"]["relative_depth"]["delta"] == pytest.approx(30 / 80)
+    assert comparison["gate"]["passed"] and "improved" in capsys.readouterr().out
+    assert "37.5" in (tmp_path / "up" / "report.html").read_text(encoding="utf-8")
+    assert run("compare", tmp_path / "after", tmp_path / "before", *arguments, tmp_path / "down") == 1
+    assert run("compare", tmp_path / "after", tmp_path / "before", "--target", "depth", "--out", tmp_path / "x") == 2

@@ -912,3 +912,12 @@ def test_damaged_or_unfinished_runs_are_the_users_to_mend(tmp_path):
 )
 def test_verdicts_have_a_tone(verdict, tone):
     assert tone_of(verdict) == tone
+
+
+def test_image_stages_add_up_sources_and_finished_pictures() -> None:
+    from synth.report.records import GuardCheck
+
+    part = {"n_checked": 7, "n_hits": 1, "n_review": 0, "n_skipped": 2}
+    check = GuardCheck.model_validate({"stage": "pdq_panels", "sources": part, "outputs": part, "status": "pass"})
+    assert (check.n_checked, check.n_hits, check.n_skipped) == (14, 2, 4)
+    assert GuardCheck.model_validate({"stage": "sscd", "status": "not_run"}).n_checked is None

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from pydantic import BaseModel, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
 
 
 class Record(BaseModel):
@@ -186,6 +186,15 @@ class Manifest(Record):
     files: tuple[FileLine, ...] = ()
 
 
+class Looked(Record):
+    """What one stage did to sources, or to finished pictures."""
+
+    n_checked: int = 0
+    n_hits: int = 0
+    n_review: int = 0
+    n_skipped: int = 0
+
+
 class GuardCheck(Record):
     """One stage of the certificate."""
 
@@ -196,7 +205,18 @@ class GuardCheck(Record):
     n_hits: int | None = None
     n_review: int | None = None
     n_skipped: int | None = None
+    sources: Looked | None = None
+    outputs: Looked | None = None
+    """Image stages count sources and finished pictures apart; the four numbers above are then their sums."""
     status: str = ""
+
+    @model_validator(mode="after")
+    def _add_up(self) -> GuardCheck:
+        parts = [part for part in (self.sources, self.outputs) if part is not None]
+        if not parts or self.n_checked is not None:
+            return self
+        sums = {name: sum(getattr(part, name) for part in parts) for name in Looked.model_fields}
+        return self.model_copy(update=sums)
 
 
 class GuardedBenchmark(Record):

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from synth.dataset.shards import data_files, read_rows
-from synth.errors import GuardError, RunError, S2PError, SourceError
+from synth.errors import GateFailed, GuardError, RunError, S2PError, SourceError
 from synth.images import decode
 from synth.pipeline import generate, preview
 from synth.recipe import Recipe
@@ -187,6 +187,32 @@ def test_no_guard_no_dataset(world: Path, tmp_path: Path) -> None:
     with pytest.raises(S2PError):
         generate(recipe(world, guard={"benchmark": {"name": "jsonl", "path": str(empty)}}), tmp_path / "y")
     assert not (tmp_path / "y" / "data").exists()
+
+
+def test_a_guard_that_misses_a_planted_copy_writes_nothing(world: Path, tmp_path: Path) -> None:
+    """A threshold of 0 bits finds no recompressed copy: the guard is not established, whatever the reason."""
+    guard = {
+        "benchmark": {"name": "jsonl", "path": str(world / "bench")},
+        "options": {"threshold_photograph": 0, "threshold_rendered": 0},
+    }
+    with pytest.raises(GateFailed, match="not established"):
+        generate(recipe(world, guard=guard), tmp_path / "blind")
+    assert not (tmp_path / "blind" / "data").exists() and not (tmp_path / "blind" / "manifest.json").exists()
+    assert not list((tmp_path / "blind" / ".work").glob("shard-*"))
+
+
+def test_a_looser_threshold_is_allowed_and_voids_the_certificate(world: Path, tmp_path: Path) -> None:
+    """A copy may then lie 60 bits away and pass: the shipped threshold rejects it, this one does not."""
+    from finetune.rows import require_certificate
+    from synth.errors import DatasetError
+
+    guard = {
+        "benchmark": {"name": "jsonl", "path": str(world / "bench")},
+        "options": {"threshold_photograph": 59},
+    }
+    assert generate(recipe(world, guard=guard), tmp_path / "loose")["guard"]["verdict"] == "not_established"
+    with pytest.raises(DatasetError, match="not_established"):
+        require_certificate(tmp_path / "loose")
 
 
 def test_unguarded_stamps_every_row_and_the_card(world: Path, tmp_path: Path) -> None:

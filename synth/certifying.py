@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeAlias
 
 from synth import __version__
 from synth.dataset.shards import data_files, iterate, read_rows
@@ -22,6 +23,8 @@ from synth.images import SUFFIXES
 from synth.types import Box, JsonValue, Progress
 
 CERTIFICATE = "certificate.json"
+_Named: TypeAlias = tuple[str, bytes, tuple[Box, ...], Content]
+"""An image to check: its name, its bytes, the boxes that we drew, and what kind of picture it is."""
 COLUMNS = (
     *("qa_id", "images", "question", "choices", "prompt", "completion", "task", "source_name", "source_group"),
     *("image_ids", "provenance"),
@@ -77,7 +80,11 @@ def certified_rows(dataset: Path) -> Iterator[CertifiedRow]:
 
 
 def check_target(target: Path, index: Path, out: Path, progress: Progress | None = None) -> dict[str, int]:
-    """Check every image of a dataset or folder; write `verdicts.jsonl`. Returns the number of images by verdict."""
+    """Check every image of a dataset or folder; write `verdicts.jsonl` and `certificate.json`.
+
+    Returns the number of images by verdict. Without the benchmark's images no copies can be planted, so the certificate
+    says what was compared and that nothing is established; `s2p generate` plants and establishes.
+    """
     guard = Guard(load_index(index), GuardOptions())
     named = list(_images_of(target))
     if not named:
@@ -91,7 +98,32 @@ def check_target(target: Path, index: Path, out: Path, progress: Progress | None
         if progress is not None:
             progress(done, len(named))
     write_text(out / "verdicts.jsonl", "\n".join(lines) + "\n")
+    write_certificate(_certificate_of(target, named, guard, counts), out / CERTIFICATE)
     return dict(counts)
+
+
+def _certificate_of(
+    target: Path, named: Sequence[_Named], guard: Guard, counts: Mapping[str, int]
+) -> dict[str, JsonValue]:
+    """The certificate of a check. Images that cannot be decoded are no samples; the verdict counts name them."""
+    readable = (one for one in named if guard.check_file(one[1], one[2], one[3]).stage != "decode")
+    rows = (
+        CertifiedRow(sample_id=name, task="", images=(data,), question="", masked=(boxes,), content=content)
+        for name, data, boxes, content in readable
+    )
+    facts = RunFacts(
+        dataset=target.name,
+        dataset_revision="",
+        generator="see2perceive",
+        version=__version__,
+        git="",
+        config_sha256="",
+        seeds="",
+        source_names=(str(target),),
+    )
+    nothing_planted = Proof(n=0, found=0, by_transform={}, missed=())
+    certificate = certify(facts, guard, None, nothing_planted, survey(rows, guard.index, guard))
+    return {**certificate, "images_by_verdict": dict(counts)}
 
 
 def verify_dataset(dataset: Path, index: Path | None) -> tuple[str, ...]:
@@ -123,7 +155,7 @@ def _certified_row(row: Mapping[str, JsonValue]) -> CertifiedRow:
     )
 
 
-def _images_of(target: Path) -> Iterator[tuple[str, bytes, tuple[Box, ...], Content]]:
+def _images_of(target: Path) -> Iterator[_Named]:
     if (target / "data").is_dir() and list((target / "data").glob("*.parquet")):
         for row in certified_rows(target):
             for number, data in enumerate(row.images):

@@ -238,7 +238,7 @@ def _guard_check(args: argparse.Namespace) -> int:
     with Bars() as bars:
         counts = check_target(args.target, args.index, args.out, lambda d, t: bars.stage("checking", d, t))
     print(", ".join(f"{name} {n}" for name, n in sorted(counts.items())))
-    print(f"written: {args.out}/verdicts.jsonl")
+    print(f"written: {args.out}/verdicts.jsonl certificate.json")
     return 1 if any(n for name, n in counts.items() if name != "clean") else 0
 
 

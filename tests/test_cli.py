@@ -74,6 +74,10 @@ def test_guard_index_and_check(world: Path, tmp_path: Path, capsys: pytest.Captu
     verdicts = [json.loads(line) for line in lines]
     assert len(verdicts) == 12 and {v["verdict"] for v in verdicts} == {"copy"}
     assert {"image", "verdict", "match", "stage", "evidence"} <= set(verdicts[0])
+    for name, n in (("clean", 6), ("hits", 12)):
+        certificate = json.loads((tmp_path / name / "certificate.json").read_text(encoding="utf-8"))
+        assert certificate["verdict"] == "not_established", "nothing was planted, so nothing is established"
+        assert sum(certificate["images_by_verdict"].values()) == n
 
 
 @pytest.mark.parametrize(

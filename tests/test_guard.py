@@ -540,22 +540,20 @@ def test_photographs_copies_found_and_others_clean() -> None:
     assert min(found.evidence["distance"] for found in verdicts.values()) > 70
 
 
-def test_rendered_rooms_are_told_apart_and_their_marked_copies_found() -> None:
-    cache = Path(__file__).resolve().parents[1] / "outputs" / "cache" / "rooms"
-    files = sorted(cache.glob("room_*_128px_v*.npz"))[:60] if cache.is_dir() else []
-    if len(files) < 60:
-        pytest.skip("needs 60 rendered rooms in outputs/cache/rooms")
-    views = []
-    for path in files:
-        with np.load(path, allow_pickle=False) as file:
-            views.append([images.encode_png(rgb) for rgb in file["rgb"]])
-    items = tuple(replace(replace_item(pair[0]), item_id=str(n)) for n, pair in enumerate(views[:30]))
+def test_rendered_rooms_are_told_apart_and_their_marked_copies_found(rooms_cache: Path) -> None:
+    """Sixteen rooms, half of them the benchmark (the first eight are those that other tests render too)."""
+    from synth.rooms import store
+
+    seeds = range(1_000_000, 1_000_016)
+    store.ensure(seeds, 128, rooms_cache, workers=2)
+    views = [[images.encode_png(store.load(s, view, 128, rooms_cache).rgb) for view in (0, 1)] for s in seeds]
+    items = tuple(replace(replace_item(pair[0]), item_id=str(n)) for n, pair in enumerate(views[:8]))
     guard = Guard(build_index(BenchmarkData(name="rooms", revision="", items=items)))
-    flagged = sum(guard.check_file(d, content="rendered").is_hit for pair in views[30:] for d in pair)
+    flagged = sum(guard.check_file(d, content="rendered").is_hit for pair in views[8:] for d in pair)
     assert flagged == 0
-    names = {str(n): pair[0] for n, pair in enumerate(views[:30])}
+    names = {str(n): pair[0] for n, pair in enumerate(views[:8])}
     found = [
         guard.check_file(plant.TRANSFORMS["marks"](images.decode(data), generator(0, name)), content="rendered").match
         for name, data in names.items()
     ]
-    assert sum(match == name for match, name in zip(found, names, strict=True)) >= 28
+    assert sum(match == name for match, name in zip(found, names, strict=True)) == 8

@@ -29,6 +29,13 @@ def atomic(path: Path) -> Iterator[IO[bytes]]:
         temporary.unlink(missing_ok=True)
 
 
+def clear_temporary(folder: Path) -> None:
+    """Remove what killed writers left in a folder. Only for who holds the folder's lock."""
+    for path in folder.glob(".*.tmp"):
+        if path.is_file():
+            path.unlink()
+
+
 def sync_folder(folder: Path) -> None:
     """Make a rename in the folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)

@@ -26,7 +26,7 @@ from synth.dataset.card import write_card
 from synth.dataset.shards import ShardNote, read_note
 from synth.engines.local import run as run_local
 from synth.errors import BackendError, ConfigError, GateFailed, GuardError, RunError, SourceError
-from synth.files import write_json
+from synth.files import clear_temporary, write_json
 from synth.guard.cascade import Guard, GuardVerdict, Scan
 from synth.guard.index import GuardIndex, build_index, load_index, save_index
 from synth.guard.plant import Proof, plant, proof_json, prove
@@ -119,6 +119,8 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
     """The steps, in order."""
     started = time.monotonic()
     run.work.mkdir(exist_ok=True)
+    for folder in (run.out, run.work, run.work / "evidence"):
+        clear_temporary(folder)
     guarded = _guarded(run, benchmark)
     fingerprints = tuple(f"{item.key}:{item.fingerprint}" for item in run.items)
     identity = run_identity(run.recipe, run.plan, fingerprints, guarded.index.sha256 if guarded else "", __version__)

@@ -12,10 +12,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from synth.errors import ConfigError, GateFailed, S2PError
-from synth.types import JsonValue
 
 if TYPE_CHECKING:
     from synth.recipe import Recipe
+    from synth.types import JsonValue
 
 Handler = Callable[[argparse.Namespace], int]
 Subparsers = argparse._SubParsersAction  # argparse publishes no other name for it

@@ -146,6 +146,13 @@ def test_import_loads_nothing_heavy() -> None:
     assert out.stdout.strip() == "[]"
 
 
+def test_help_needs_neither_numpy_nor_pydantic() -> None:
+    """What keeps `s2p --help` under half a second."""
+    code = "import sys, finetune.cli\nprint([m for m in ('numpy', 'pydantic', 'yaml', 'PIL') if m in sys.modules])"
+    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, cwd=ROOT)
+    assert out.stdout.strip() == "[]"
+
+
 def test_every_plugin_loads_light() -> None:
     """Importing every plug-in must not pull in a framework: their weight belongs inside functions."""
     code = (

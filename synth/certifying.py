@@ -90,27 +90,27 @@ def check_target(target: Path, index: Path, out: Path, progress: Progress | None
     if not named:
         raise GuardError("no image to check", where=str(target), fix="give a dataset, or a folder of JPEG, PNG or WEBP")
     lines: list[str] = []
+    rows: list[CertifiedRow] = []
     counts: Counter[str] = Counter()
     for done, (name, data, boxes, content) in enumerate(named, 1):
         found = guard.check_file(data, boxes, content)
         counts[found.verdict] += 1
         lines.append(json.dumps(found.line(name), ensure_ascii=False))
+        if found.stage != "decode":
+            rows.append(
+                CertifiedRow(sample_id=name, task="", images=(data,), question="", masked=(boxes,), content=content)
+            )
         if progress is not None:
             progress(done, len(named))
     write_text(out / "verdicts.jsonl", "\n".join(lines) + "\n")
-    write_certificate(_certificate_of(target, named, guard, counts), out / CERTIFICATE)
+    write_certificate(_certificate_of(target, rows, guard, counts), out / CERTIFICATE)
     return dict(counts)
 
 
 def _certificate_of(
-    target: Path, named: Sequence[_Named], guard: Guard, counts: Mapping[str, int]
+    target: Path, rows: Sequence[CertifiedRow], guard: Guard, counts: Mapping[str, int]
 ) -> dict[str, JsonValue]:
     """The certificate of a check. Images that cannot be decoded are no samples; the verdict counts name them."""
-    readable = (one for one in named if guard.check_file(one[1], one[2], one[3]).stage != "decode")
-    rows = (
-        CertifiedRow(sample_id=name, task="", images=(data,), question="", masked=(boxes,), content=content)
-        for name, data, boxes, content in readable
-    )
     facts = RunFacts(
         dataset=target.name,
         dataset_revision="",

@@ -28,7 +28,7 @@ from synth.engines.local import run as run_local
 from synth.errors import BackendError, ConfigError, GateFailed, GuardError, RunError, SourceError
 from synth.files import clear_temporary, write_json
 from synth.guard.cascade import Guard, GuardVerdict, Scan
-from synth.guard.index import GuardIndex, build_index, load_index, save_index
+from synth.guard.index import GuardIndex, benchmark_images, build_index, load_index, save_index
 from synth.guard.plant import Proof, plant, proof_json, prove
 from synth.manifest import all_drops, build_manifest, drop_rows, quota_row, removed_images
 from synth.plan import load_plan
@@ -293,17 +293,10 @@ def _prove(run: _Run, guard: _Guarded | None, scanned: Sequence[Scanned]) -> Pro
 
 
 def _images(benchmark: BenchmarkData) -> dict[str, bytes]:
-    """Benchmark images under their names in the index: the unmarked ones where the benchmark has them."""
-    if benchmark.clean_images:
-        return {f"clean/{name}": data for name, data in benchmark.clean_images.items()}
-    single = {item.item_id: item.images[0] for item in benchmark.items if len(item.images) == 1}
-    several = {
-        f"{item.item_id}#{number}": data
-        for item in benchmark.items
-        if len(item.images) > 1
-        for number, data in enumerate(item.images, 1)
-    }
-    return {**single, **several}
+    """Benchmark images to plant, under their names in the index: the unmarked ones where the benchmark has them."""
+    named = dict(benchmark_images(benchmark))
+    clean = {name: data for name, data in named.items() if name.startswith("clean/")}
+    return clean if benchmark.clean_images else named
 
 
 def _rejected(scanned: Sequence[Scanned]) -> dict[str, str]:

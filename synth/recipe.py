@@ -13,7 +13,9 @@ from pydantic import Field
 from synth.config import Config, PluginChoice, digest, dump, resolve
 from synth.errors import ConfigError
 from synth.guard.cascade import GuardOptions
+from synth.perception.cache import Cache
 from synth.perception.consensus import ConsensusOptions
+from synth.perception.perceive import Perceiver
 from synth.plugins import BENCHMARKS, DEPTH, MATCHES, REGIONS, SOURCES, TASKS, load
 from synth.types import (
     Benchmark,
@@ -132,6 +134,18 @@ def resolve_recipe(recipe: Recipe, plan: Plan) -> Stages:
         tasks=tasks,
         benchmark=resolve(recipe.guard.benchmark, BENCHMARKS, "guard.benchmark") if recipe.guard.benchmark else None,
         needs=frozenset(need for task, _ in tasks.values() for need in task.needs),
+    )
+
+
+def perceiver_of(recipe: Recipe, stages: Stages) -> Perceiver:
+    """The recipe's models behind its cache; nothing is loaded before the first photo."""
+    sight = recipe.perception
+    return Perceiver(
+        depth=stages.depth,
+        regions=stages.regions,
+        matches=stages.matches,
+        consensus_options=sight.consensus,
+        cache=Cache(Path(sight.cache)) if sight.cache else None,
     )
 
 

@@ -23,10 +23,9 @@ from synth.guard.cascade import Guard, GuardOptions, GuardVerdict, content_of
 from synth.guard.index import load_index
 from synth.images import decode
 from synth.manifest import merge_drops
-from synth.perception.cache import Cache
 from synth.perception.perceive import Perceiver, PerceptionStats, missing_needs
 from synth.plugins import CHECKS, load_all
-from synth.recipe import Recipe, Stages, per_image_cap, resolve_recipe
+from synth.recipe import Recipe, Stages, per_image_cap, perceiver_of, resolve_recipe
 from synth.report.overlay import depth_overlay
 from synth.types import QA, Drop, Frame, JsonValue, Plan, Quota, Scene, SourceItem, Task, View
 
@@ -185,17 +184,10 @@ def _kit(recipe: Recipe, plan: Plan, index: str) -> _Kit:
     key = f"{recipe.model_dump_json()}|{plan}|{index}"
     if key not in _KITS:
         stages = resolve_recipe(recipe, plan)
-        sight = recipe.perception
         _KITS.clear()  # one run at a time: the last run's models leave memory
         _KITS[key] = _Kit(
             stages=stages,
-            perceiver=Perceiver(
-                depth=stages.depth,
-                regions=stages.regions,
-                matches=stages.matches,
-                consensus_options=sight.consensus,
-                cache=Cache(Path(sight.cache)) if sight.cache else None,
-            ),
+            perceiver=perceiver_of(recipe, stages),
             guard=_guard(index, recipe.guard.options) if index else None,
         )
     return _KITS[key]

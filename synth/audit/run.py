@@ -9,17 +9,15 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 from synth.audit.truth import Graded, grade, summarise
 from synth.balance import choose
 from synth.errors import ImageError, SourceError
 from synth.geometry import generator
 from synth.images import decode
-from synth.perception.cache import Cache
-from synth.perception.perceive import Perceiver, missing_needs
+from synth.perception.perceive import missing_needs
 from synth.plugins import CHECKS, DEPTH, REGIONS, load, load_all
-from synth.recipe import Recipe, Stages, quotas_of, resolve_recipe
+from synth.recipe import Recipe, Stages, perceiver_of, quotas_of, resolve_recipe
 from synth.types import QA, Drop, Frame, JsonValue, Scene
 
 BATCH = 8
@@ -42,14 +40,7 @@ def audit(recipe: Recipe, progress: Callable[[int, int], None] | None = None, li
     items = list(stages.source.list(stages.source_options))[:limit]
     if stages.source.prepare is not None:
         stages.source.prepare(items, stages.source_options, recipe.engine.workers, None)
-    sight = recipe.perception
-    perceiver = Perceiver(
-        depth=stages.depth,
-        regions=stages.regions,
-        matches=stages.matches,
-        consensus_options=sight.consensus,
-        cache=Cache(Path(sight.cache)) if sight.cache else None,
-    )
+    perceiver = perceiver_of(recipe, stages)
     graded: list[Graded] = []
     drops: list[Drop] = []
     with_truth = 0

@@ -166,7 +166,7 @@ def build_index(benchmark: BenchmarkData | Path, expected: Expected | None = Non
         entries, texts = _folder_images(benchmark), Counter[bytes]()
     else:
         name, revision, n_items = benchmark.name, benchmark.revision, len(benchmark.items)
-        entries = _benchmark_images(benchmark)
+        entries = benchmark_images(benchmark)
         texts = Counter(d for i in benchmark.items for d in {question_digest(i.question), question_digest(i.prompt)})
     builder = _Builder(name)
     for entry, data in entries:
@@ -237,7 +237,8 @@ class _Builder:
             self.parts.append(panel.name)
 
 
-def _benchmark_images(benchmark: BenchmarkData) -> Iterator[tuple[str, bytes]]:
+def benchmark_images(benchmark: BenchmarkData) -> Iterator[tuple[str, bytes]]:
+    """(name in the index, encoded bytes) of every image. Raises GuardError for an item without one."""
     for item in benchmark.items:
         if not item.images:
             raise GuardError(

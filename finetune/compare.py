@@ -12,9 +12,10 @@ from typing import Literal
 
 from pydantic import Field
 
-from finetune.paired import Cell, Pair, by_skill_of, cell_of, cells_of, judged, macro_of, paired, strata_of
 from synth.config import Config, dump
+from synth.diagnosis.paired import Pair, by_skill_of, cell_of, cells_of, judged, macro_of, paired, strata_of
 from synth.errors import S2PError
+from synth.findings import Cell
 from synth.types import JsonValue, Outcome, Skill
 
 TOGETHER = "all_kept_skills"

@@ -25,13 +25,14 @@ from synth.diagnosis.reading import load_outcomes
 from synth.engines.local import run as run_local
 from synth.errors import RunError
 from synth.files import write_json
+from synth.findings import Profile
 from synth.pipeline import generate
 from synth.plan import PlanOptions, load_plan, make_plan, save_plan
 from synth.plugins import BENCHMARKS, TASKS, load_all
 from synth.progress import Silent
 from synth.recipe import GuardConfig, Recipe
 from synth.report.run import write_run_report
-from synth.types import Benchmark, BenchmarkData, Item, JsonValue, Outcome, Profile, Reporter, Skill
+from synth.types import Benchmark, BenchmarkData, Item, JsonValue, Outcome, Reporter, Skill
 
 
 class ArmConfig(Config):

@@ -10,8 +10,9 @@ from synth import __version__
 from synth.config import dump
 from synth.dataset.assemble import Assembled, letters_and_strata
 from synth.dataset.shards import ShardNote
+from synth.findings import Plan, Quota
 from synth.recipe import Recipe
-from synth.types import Drop, JsonValue, Plan, Quota
+from synth.types import Drop, JsonValue
 
 
 def build_manifest(

@@ -27,6 +27,7 @@ from synth.dataset.shards import ShardNote, read_note
 from synth.engines.local import run as run_local
 from synth.errors import BackendError, ConfigError, GateFailed, GuardError, RunError, SourceError
 from synth.files import clear_temporary, write_json
+from synth.findings import Plan
 from synth.guard.cascade import Guard, GuardVerdict, Scan
 from synth.guard.index import GuardIndex, benchmark_images, build_index, load_index, save_index
 from synth.guard.plant import Proof, plant, proof_json, prove
@@ -34,7 +35,7 @@ from synth.manifest import all_drops, build_manifest, drop_rows, quota_row, remo
 from synth.plan import load_plan
 from synth.progress import Silent
 from synth.recipe import Recipe, Stages, path_of, quotas_of, resolve_recipe, run_identity
-from synth.types import BenchmarkData, JsonValue, Plan, Reporter, SourceItem
+from synth.types import BenchmarkData, JsonValue, Reporter, SourceItem
 from synth.work import Scanned, ShardSpec, read_scan, run_shard, scan_shard
 
 

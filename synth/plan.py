@@ -17,7 +17,8 @@ from synth.config import Config
 from synth.diagnosis.statistics import normalised, wilson
 from synth.errors import ConfigError
 from synth.files import write_json
-from synth.types import CategoryProfile, JsonValue, Plan, Profile, Quota, Skill, Task
+from synth.findings import CategoryProfile, Plan, Profile, Quota
+from synth.types import JsonValue, Skill, Task
 
 
 class PlanOptions(Config):

@@ -12,6 +12,7 @@ from pydantic import Field
 
 from synth.config import Config, PluginChoice, digest, dump, resolve
 from synth.errors import ConfigError
+from synth.findings import Plan, Quota
 from synth.guard.cascade import GuardOptions
 from synth.perception.cache import Cache
 from synth.perception.consensus import ConsensusOptions
@@ -23,9 +24,7 @@ from synth.types import (
     JsonValue,
     MatchBackend,
     Need,
-    Plan,
     PluginOptions,
-    Quota,
     RegionBackend,
     Source,
     Task,

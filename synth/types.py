@@ -109,6 +109,10 @@ class Item:
     """Items that share an image or a scene share this; the unit of the bootstrap."""
     tags: Mapping[str, str] = field(default_factory=dict)
     """Strata for reports, e.g. {"lower_is_closer": "yes"}."""
+    marks: tuple[tuple[Mark, ...], ...] = ()
+    """What is marked in each image, where the benchmark knows it (ours do); pixel coordinates of that image."""
+    clean: tuple[str, ...] = ()
+    """Key into `BenchmarkData.clean_images` of each image without its marks, where there is one."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,6 +131,18 @@ class Reply:
     """Option texts where the file or the benchmark tells them."""
     n_options: int = 0
     n_images: int = 1
+    """Images that the model was sent, where the file tells; else those of the benchmark's item."""
+    benchmark: str = ""
+    """Name of the benchmark plug-in whose item this is, where the file tells it."""
+    prompt: str = ""
+    """The text that the model was sent, where the file holds it."""
+    truncated: bool = False
+    """The harness itself says that the reply ran into a length limit."""
+    harness_correct: bool | None = None
+    """The harness's own verdict, where the file gives one."""
+    group: str = ""
+    """Items that belong together (an image, a pair, the rotations of one question)."""
+    tags: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -150,71 +166,12 @@ class Outcome:
     tags: Mapping[str, str] = field(default_factory=dict)
     probabilities: Mapping[str, float] = field(default_factory=dict)
     """Model probability of each option letter where it was measured (not renormalised: the sum is the option mass)."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class CategoryProfile:
-    """How a model does on one category (or skill). Shares are 0..1."""
-
-    name: str
-    skill: Skill
-    n: int
-    """Scored items."""
-    accuracy: float
-    """Over all scored items; an item without a letter counts as wrong."""
-    low: float
-    high: float
-    """Wilson 95 % interval of `accuracy`."""
-    chance: float
-    human: float | None
-    balanced: float | None
-    """Mean recall over the gold letters."""
-    answered: float
-    """Accuracy over the items with a letter."""
-    n_answered: int
-    n_unscored: int
-    majority_share: float
-    """Share of the commonest letter among the answered."""
-    majority_letter: str | None
-    reasons: Mapping[str, int]
-    """Items without a letter, by reason."""
-    flags: tuple[str, ...]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Profile:
-    """What a model can and cannot perceive, by category and by skill."""
-
-    benchmark: str
-    model: str
-    macro: float
-    micro: float
-    chance: float
-    """Macro chance."""
-    human: float | None
-    categories: tuple[CategoryProfile, ...]
-    skills: tuple[CategoryProfile, ...]
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True, kw_only=True)
-class Quota:
-    """How many pairs of one skill to make, and why."""
-
-    task: str
-    skill: Skill
-    n: int
-    why: str
-    role: Literal["target", "replay"] = "target"
-    """replay: keeps a skill that the model already has."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Plan:
-    """Quotas with reasons, and what is not served by any task."""
-
-    quotas: tuple[Quota, ...]
-    unserved: tuple[str, ...] = ()
+    prompt_hash: str = ""
+    """First 16 hex digits of the sha256 of the text that the model was sent; "" where unknown."""
+    harness_correct: bool | None = None
+    """What the harness that wrote the file made of the reply; never used for `correct`."""
+    judge: str | None = None
+    """Letter that a judge model read where the rules abstain ("Z": none); never part of `letter` or `correct`."""
 
 
 # -------------------------------------------------------------------------------------------------- images and truth

@@ -18,6 +18,7 @@ from synth.dataset.rows import Row, draw, to_table
 from synth.dataset.shards import ShardNote, write_shard
 from synth.errors import ImageError, RunError
 from synth.files import write_bytes, write_json
+from synth.findings import Plan, Quota
 from synth.geometry import generator
 from synth.guard.cascade import Guard, GuardOptions, GuardVerdict, content_of
 from synth.guard.index import load_index
@@ -27,7 +28,7 @@ from synth.perception.perceive import Perceiver, PerceptionStats, missing_needs
 from synth.plugins import CHECKS, load_all
 from synth.recipe import Recipe, Stages, per_image_cap, perceiver_of, resolve_recipe
 from synth.report.overlay import depth_overlay
-from synth.types import QA, Drop, Frame, JsonValue, Plan, Quota, Scene, SourceItem, Task, View
+from synth.types import QA, Drop, Frame, JsonValue, Scene, SourceItem, Task, View
 
 BATCH = 8
 """Images perceived together."""

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from finetune.compare import TOGETHER, GateOptions, compare, comparison_to_json, format_comparison
-from finetune.paired import cell_of, judged
+from synth.diagnosis.paired import cell_of, judged
 from synth.errors import S2PError
 from synth.types import Outcome, Skill
 

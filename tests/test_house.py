@@ -19,6 +19,7 @@ MODULES = sorted([*ROOT.glob("synth/**/*.py"), *ROOT.glob("finetune/**/*.py")])
 LAYERS: list[tuple[str, float]] = [
     (r"synth$", 0),
     (r"synth\.(types|errors)$", 0),
+    (r"synth\.findings$", 0.2),
     (r"synth\.files$", 0.5),
     (r"synth\.(plugins|geometry|images|rooms|progress)(\.|$)", 1),
     (r"synth\.(marks|config)$", 1.2),
@@ -43,7 +44,7 @@ LAYERS: list[tuple[str, float]] = [
     (r"synth\.pipeline$", 4.5),
     (r"synth\.cli$", 5),
     (r"finetune$", 0),
-    (r"finetune\.(families|checkpoints|rows|paired|precision)$", 6),
+    (r"finetune\.(families|checkpoints|rows|precision)$", 6),
     (r"finetune\.models(\.|$)", 6.1),
     (r"finetune\.loading$", 6.2),
     (r"finetune\.(adapters|preflight|reload|score)$", 6.5),

@@ -11,8 +11,9 @@ from pydantic import ValidationError
 
 from synth.diagnosis.statistics import wilson
 from synth.errors import ConfigError
+from synth.findings import CategoryProfile, Profile, Quota
 from synth.plan import PlanOptions, format_plan, load_plan, make_plan, plan_from_json, plan_to_json, save_plan
-from synth.types import QA, CategoryProfile, Drop, PluginOptions, Profile, Provenance, Quota, Scene, Skill, Task
+from synth.types import QA, Drop, PluginOptions, Provenance, Scene, Skill, Task
 
 
 def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> Iterator[QA | Drop]:

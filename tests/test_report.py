@@ -15,6 +15,7 @@ from PIL import Image
 from finetune.compare import compare, comparison_to_json
 from synth.diagnosis.profile import make_profile, profile_to_json
 from synth.errors import DatasetError, ImageError, RunError
+from synth.findings import CategoryProfile, Profile
 from synth.images import encode_jpeg, encode_png
 from synth.plan import PlanOptions, make_plan, plan_to_json
 from synth.report import html
@@ -24,7 +25,7 @@ from synth.report.diagnosis import FLAGS, write_diagnosis
 from synth.report.html import Estimate
 from synth.report.run import write_run_report
 from synth.report.view import PAGE, choose, write_view
-from synth.types import CategoryProfile, Outcome, PluginOptions, Profile, Skill, Task
+from synth.types import Outcome, PluginOptions, Skill, Task
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7 * 7 }}"
 

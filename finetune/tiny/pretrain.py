@@ -47,7 +47,7 @@ LOG = logging.getLogger(__name__)
 POOL = range(900)
 HELD_OUT = range(900, 950)
 STEPS_VISION = 800
-STEPS_ALL = 900
+STEPS_ALL = 1400
 """Budget of the shipped weights."""
 VERSION = 1
 """Of this recipe; part of training.json."""

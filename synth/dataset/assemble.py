@@ -17,7 +17,8 @@ import pyarrow.parquet as pq
 from synth.balance import choose
 from synth.dataset.shards import ROW_GROUP, iterate, write_parquet
 from synth.files import sha256_file, sync_folder
-from synth.types import Drop, JsonValue, Plan
+from synth.findings import Plan
+from synth.types import Drop, JsonValue
 
 LIGHT_COLUMNS = ("qa_id", "task", "skill", "stratum", "answer", "image_ids", "source_group")
 

@@ -18,7 +18,8 @@ from pydantic import TypeAdapter, ValidationError
 
 from synth.diagnosis.statistics import balanced_accuracy, binomial_p, poisson_binomial_p, wilson
 from synth.errors import ResultsError
-from synth.types import Benchmark, CategoryProfile, JsonValue, Outcome, Profile
+from synth.findings import CategoryProfile, Profile
+from synth.types import Benchmark, JsonValue, Outcome
 
 COLLAPSED = 0.90
 ONE_LETTER = 0.75

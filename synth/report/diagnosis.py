@@ -10,9 +10,9 @@ from pathlib import Path
 from markupsafe import Markup
 
 from synth.files import write_text
+from synth.findings import CategoryProfile, Profile
 from synth.report.cards import Example, card
 from synth.report.html import Estimate, axis, interval_bar, percent, render, words
-from synth.types import CategoryProfile, Profile
 
 
 @dataclass(frozen=True, kw_only=True)

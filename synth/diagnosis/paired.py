@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
+from dataclasses import replace
+from typing import TypeAlias
 
 from synth.diagnosis.statistics import holm, macro_bootstrap, mcnemar_exact, paired_bootstrap, wilson
 from synth.errors import S2PError
+from synth.findings import Cell, Verdict
 from synth.geometry import generator
 from synth.types import Outcome
 
-Verdict: TypeAlias = Literal["improved", "no evidence", "regressed"]
 Pair: TypeAlias = tuple[Outcome, Outcome]
 """One item before and after."""
 
@@ -20,31 +20,6 @@ MOST_VALUES = 8
 """Values of a tag up to which it is a stratum; beyond, it is a measurement or a name."""
 LEAST_STRATUM = 10
 """Items below which a stratum says nothing."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A set of items before and after; shares in 0..1."""
-
-    n: int
-    before: float
-    after: float
-    delta: float
-    low: float
-    high: float
-    """95 % interval of `delta`: paired bootstrap by group."""
-    gained: int
-    """Items wrong before and right after."""
-    lost: int
-    p: float
-    """Exact McNemar."""
-    p_holm: float | None = None
-    verdict: Verdict = "no evidence"
-    before_low: float
-    before_high: float
-    after_low: float
-    after_high: float
-    """95 % Wilson intervals."""
 
 
 def paired(before: Sequence[Outcome], after: Sequence[Outcome], name: str) -> tuple[list[Pair], int]:

@@ -24,7 +24,7 @@ from synth.config import dump
 from synth.dataset.assemble import Assembled, assemble, write_drops
 from synth.dataset.card import write_card
 from synth.dataset.shards import ShardNote, read_note
-from synth.engines.local import run as run_local
+from synth.engines import local, ray
 from synth.errors import BackendError, ConfigError, GateFailed, GuardError, RunError, SourceError
 from synth.files import clear_temporary, write_json
 from synth.findings import Plan
@@ -253,7 +253,8 @@ def _specs(run: _Run, identity: str, guarded: _Guarded | None) -> list[ShardSpec
 def _run_all(run: _Run, name: str, work: Callable[[ShardSpec], None], todo: Sequence[ShardSpec], total: int) -> None:
     done = total - len(todo)
     run.reporter.stage(name, done, total)
-    for _ in run_local(work, todo, run.recipe.engine.workers):
+    engine = ray.run if run.recipe.engine.name == "ray" else local.run
+    for _ in engine(work, todo, run.recipe.engine.workers):
         done += 1
         run.reporter.stage(name, done, total)
 

@@ -82,7 +82,8 @@ class OutputConfig(Config):
 class EngineConfig(Config):
     """Where shards run."""
 
-    name: Literal["local"] = "local"
+    name: Literal["local", "ray"] = "local"
+    """ray needs the extra of that name; every worker must see the same folders."""
     workers: int = Field(default=1, ge=1)
 
 

@@ -134,6 +134,27 @@ def test_the_same_bytes_with_two_workers(world: Path, finished: Path, tmp_path: 
     assert digest(tmp_path / "two") == digest(finished)
 
 
+def test_the_same_bytes_on_ray(world: Path, finished: Path, tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    config = tmp_path / "c.yaml"
+    config.write_text(yaml.safe_dump(recipe(world).model_dump(mode="json")), encoding="utf-8")
+    out = tmp_path / "ray"
+    command = [sys.executable, "-m", "finetune.cli", "generate", str(config), "--engine", "ray", "--out", str(out)]
+    done = subprocess.run(command, cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert digest(out) == digest(finished)
+
+
+def test_an_error_of_ours_comes_through_ray_unwrapped(tmp_path: Path) -> None:
+    pytest.importorskip("ray", reason="the extra `ray` is not installed")
+    code = (
+        "from synth.engines.ray import run\nfrom synth.images import decode\nfrom synth.errors import ImageError\n"
+        "try: list(run(decode, [b'no image'], 1))\nexcept ImageError as error: print('ours:', error.reason)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=False, capture_output=True, text=True)
+    assert done.stdout.startswith("ours:"), done.stdout + done.stderr
+
+
 def test_a_finished_folder_is_left_alone_and_another_plan_is_refused(world: Path, finished: Path) -> None:
     before = (finished / "manifest.json").stat().st_mtime_ns
     assert generate(recipe(world), finished)["run"] == manifest(finished)["run"]

@@ -10,6 +10,7 @@ from typing import Literal
 
 from pydantic import Field
 
+from synth.calibration import Calibration, load_calibration
 from synth.config import Config, PluginChoice, digest, dump, resolve
 from synth.errors import ConfigError
 from synth.findings import Plan, Quota
@@ -95,6 +96,8 @@ class Recipe(Config):
     source: PluginChoice
     perception: PerceptionConfig = PerceptionConfig()
     tasks: dict[str, TaskConfig] = Field(default_factory=dict)
+    calibration: str | None = None
+    """A file of `s2p calibrate`: its options, by the photo's domain, go before those of `tasks`."""
     plan: str | None = None
     """A plan.json; its quotas replace the tasks' own `n`."""
     guard: GuardConfig = GuardConfig()
@@ -114,6 +117,11 @@ class Stages:
     tasks: Mapping[str, tuple[Task, PluginOptions]]
     benchmark: tuple[Benchmark, PluginOptions] | None
     needs: frozenset[Need] = field(default_factory=frozenset)
+    calibration: Calibration | None = None
+
+    def options_for(self, task: str, default: PluginOptions, domain: str) -> PluginOptions | str:
+        """A task's options for a photo of that domain, or why it asks nothing there."""
+        return default if self.calibration is None else self.calibration.options_for(task, default, domain)
 
 
 def resolve_recipe(recipe: Recipe, plan: Plan) -> Stages:
@@ -134,19 +142,26 @@ def resolve_recipe(recipe: Recipe, plan: Plan) -> Stages:
         tasks=tasks,
         benchmark=resolve(recipe.guard.benchmark, BENCHMARKS, "guard.benchmark") if recipe.guard.benchmark else None,
         needs=frozenset(need for task, _ in tasks.values() for need in task.needs),
+        calibration=load_calibration(path_of(recipe.calibration)) if recipe.calibration else None,
     )
 
 
 def perceiver_of(recipe: Recipe, stages: Stages) -> Perceiver:
-    """The recipe's models behind its cache; nothing is loaded before the first photo."""
+    """The recipe's models behind its cache; nothing is loaded before the first photo.
+
+    Raises ConfigError where the recipe's calibration was made with other models.
+    """
     sight = recipe.perception
-    return Perceiver(
+    perceiver = Perceiver(
         depth=stages.depth,
         regions=stages.regions,
         matches=stages.matches,
         consensus_options=sight.consensus,
         cache=Cache(Path(sight.cache)) if sight.cache else None,
     )
+    if stages.calibration is not None:
+        stages.calibration.check(perceiver.identities(), recipe.calibration or "")
+    return perceiver
 
 
 def quotas_of(recipe: Recipe, plan: Plan | None) -> Plan:
@@ -179,6 +194,8 @@ def run_identity(recipe: Recipe, plan: Plan, fingerprints: tuple[str, ...], inde
     for place in ("engine", "plan"):  # where it runs and where the quotas lie; the quotas themselves count
         settings.pop(place, None)
     settings["perception"] = {**dump(recipe.perception), "cache": None}
+    if recipe.calibration:
+        settings["calibration"] = load_calibration(path_of(recipe.calibration)).digest
     quotas: list[JsonValue] = [[q.task, str(q.skill), q.n, q.role] for q in plan.quotas]
     return digest(settings, quotas, list(fingerprints), index, code)
 

@@ -136,6 +136,8 @@ class Reply:
     """Name of the benchmark plug-in whose item this is, where the file tells it."""
     prompt: str = ""
     """The text that the model was sent, where the file holds it."""
+    question: str = ""
+    """The question alone, where the file holds it; tells which item of a benchmark a row number means."""
     truncated: bool = False
     """The harness itself says that the reply ran into a length limit."""
     harness_correct: bool | None = None
@@ -401,6 +403,20 @@ class Need(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
+class Dial:
+    """An option of a task that trades yield for precision, so that it can be calibrated against truth."""
+
+    option: str
+    """A candidate passes where its measure is above this option's value."""
+    measure: str
+    """Key into `Provenance.measures`; candidates without it are not the dial's."""
+    loose: float
+    """The value with which calibration generates: smaller than any that may come out."""
+    stratum: str = ""
+    """Candidates of this stratum only; "" for all."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Task:
     """One generator of questions. `generate` and `recompute` are written apart and must agree."""
 
@@ -413,6 +429,8 @@ class Task:
     """Candidates of one scene. Yields a Drop with a reason rather than guess."""
     recompute: Callable[[Provenance], str]
     """The right letter from the stored numbers alone."""
+    dials: tuple[Dial, ...] = ()
+    """What `s2p calibrate` may turn; a task without any is audited as it is."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -502,7 +520,10 @@ class BenchmarkData:
     revision: str
     items: tuple[Item, ...]
     clean_images: Mapping[str, bytes] = field(default_factory=dict)
-    """Unmarked images behind the items where known, name -> encoded bytes; the guard indexes them too."""
+    """Unmarked images behind the items where known, and the images of skipped rows, name -> encoded bytes; the guard
+    indexes them too."""
+    skipped: Mapping[str, int] = field(default_factory=dict)
+    """Rows that are no item of ours (free-form, no image, retired …), by reason."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -536,6 +557,10 @@ class ResultsFormat:
     """True when the path is of this shape; reads as little as it can and never raises for a foreign file."""
     read: Callable[[Path], Iterator[Reply]]
     """Raises ResultsError with file and place."""
+    read_mapped: Callable[[Path, Mapping[str, str]], Iterator[Reply]] | None = None
+    """The same with a mapping of our fields to the file's columns. Only a general format has it; it yields to others."""
+    looks_for: str = ""
+    """What makes a path one of this shape, in a few words; told where nothing fits."""
 
 
 @dataclass(frozen=True, kw_only=True)

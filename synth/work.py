@@ -212,7 +212,11 @@ def _frames(spec: ShardSpec, stages: Stages, fates: dict[str, str], drops: list[
 def _ask(spec: ShardSpec, kit: _Kit, scene: Scene, ledger: _Ledger) -> list[Row]:
     """Every question of one scene that passed, drawn, at most the share of one image."""
     rows: list[Row] = []
-    for name, (task, options) in kit.stages.tasks.items():
+    for name, (task, default) in kit.stages.tasks.items():
+        options = kit.stages.options_for(name, default, scene.view.domain)
+        if isinstance(options, str):
+            ledger.drop("task", name, scene.view, "off_here", options)
+            continue
         lacking = missing_needs(scene, frozenset(task.needs))
         if lacking:
             lacks = "lacks " + ", ".join(sorted(need.value for need in lacking))

@@ -9,18 +9,24 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal, TypeAlias
 
+from synth.audit.calibrate import Curve, calibrate_task, calibration_json
 from synth.audit.truth import Graded, grade, summarise
 from synth.balance import choose
-from synth.errors import ImageError, SourceError
+from synth.errors import ConfigError, ImageError, SourceError
 from synth.geometry import generator
 from synth.images import decode
 from synth.perception.perceive import missing_needs
-from synth.plugins import CHECKS, DEPTH, REGIONS, load, load_all
-from synth.recipe import Recipe, Stages, perceiver_of, quotas_of, resolve_recipe
-from synth.types import QA, Drop, Frame, JsonValue, Scene
+from synth.plugins import CHECKS, DEPTH, REGIONS, TASKS, load, load_all
+from synth.recipe import Recipe, Stages, TaskConfig, perceiver_of, quotas_of, resolve_recipe
+from synth.types import QA, Drop, Frame, JsonValue, Need, Scene, View
 
 BATCH = 8
+Groups: TypeAlias = Literal["all", "even", "odd"]
+"""All source groups, or every other one of each domain in the order of the source: one half to calibrate on, one to
+audit."""
+_ROLES = {Need.DEPTH: "depth", Need.METRIC_DEPTH: "depth", Need.REGIONS: "regions"}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +40,12 @@ class AuditResult:
     """audit.json."""
 
 
-def audit(recipe: Recipe, progress: Callable[[int, int], None] | None = None, limit: int | None = None) -> AuditResult:
+def audit(
+    recipe: Recipe,
+    progress: Callable[[int, int], None] | None = None,
+    limit: int | None = None,
+    groups: Groups = "all",
+) -> AuditResult:
     """Grade every candidate of the recipe's tasks on a source with truth. Raises SourceError where no photo has any."""
     stages = resolve_recipe(recipe, quotas_of(recipe, None))
     items = list(stages.source.list(stages.source_options))[:limit]
@@ -43,16 +54,19 @@ def audit(recipe: Recipe, progress: Callable[[int, int], None] | None = None, li
     perceiver = perceiver_of(recipe, stages)
     graded: list[Graded] = []
     drops: list[Drop] = []
-    with_truth = 0
+    with_truth = n_images = 0
     frames: list[Frame] = []
+    half = _Half(groups)
     for done, item in enumerate(items, 1):
         try:
             view = stages.source.load(item, stages.source_options)
-            frames.append(Frame(view=view, rgb=decode(view.data)))
-            with_truth += view.truth is not None
+            if half.takes(view):
+                frames.append(Frame(view=view, rgb=decode(view.data)))
+                with_truth += view.truth is not None
+                n_images += 1
         except ImageError as error:
             drops.append(Drop(stage="source", task="", image=item.key, reason=error.reason, example=error.message))
-        if len(frames) == BATCH or done == len(items):
+        if frames and (len(frames) == BATCH or done == len(items)):
             for frame, scene in zip(frames, perceiver.perceive(frames, stages.needs, recipe.seed), strict=True):
                 if isinstance(scene, Drop):
                     drops.append(scene)
@@ -65,8 +79,63 @@ def audit(recipe: Recipe, progress: Callable[[int, int], None] | None = None, li
         raise SourceError(
             "no photo of this source has truth to grade against", fix="see `synth/sources/folder.py`: truth.jsonl"
         )
-    summary = summarise(graded, list(stages.tasks), len(items), _balanced([g.qa for g in graded], recipe.seed))
-    return AuditResult(graded=tuple(graded), drops=tuple(drops), n_images=len(items), summary=summary)
+    summary = summarise(graded, list(stages.tasks), n_images, _balanced([g.qa for g in graded], recipe.seed))
+    return AuditResult(graded=tuple(graded), drops=tuple(drops), n_images=n_images, summary=summary)
+
+
+class _Half:
+    """Says which photos belong to the chosen half of the source groups, group by group as they come."""
+
+    def __init__(self, groups: Groups) -> None:
+        self._groups = groups
+        self._places: dict[str, dict[str, int]] = {}
+
+    def takes(self, view: View) -> bool:
+        known = self._places.setdefault(view.domain, {})
+        place = known.setdefault(view.group or view.name, len(known))
+        return self._groups == "all" or (place % 2 == 0) == (self._groups == "even")
+
+
+@dataclass(frozen=True, kw_only=True)
+class CalibrationResult:
+    """A calibration file's content, and the curves behind it."""
+
+    content: Mapping[str, JsonValue]
+    curves: tuple[Curve, ...]
+
+
+def calibrate(
+    recipe: Recipe,
+    target: float,
+    progress: Callable[[int, int], None] | None = None,
+    groups: Groups = "all",
+) -> CalibrationResult:
+    """Margins for a target precision, measured on a source with truth with every dial wide open.
+
+    `groups` takes every other source group only, so that the rest can audit what came out. Raises ConfigError where no
+    task of the recipe has a dial, SourceError where no photo has truth.
+    """
+    recipe = recipe.model_copy(update={"calibration": None, "tasks": _opened(recipe)})
+    result = audit(recipe, progress, groups=groups)
+    curves = [curve for name in recipe.tasks for curve in calibrate_task(load(TASKS, name), result.graded, target)]
+    stages = resolve_recipe(recipe, quotas_of(recipe, None))
+    roles = {_ROLES[need] for need in stages.needs if need in _ROLES}
+    identities = perceiver_of(recipe, stages).identities()
+    used = {name: value for name, value in identities.items() if name.split("/")[0] in roles}
+    content = calibration_json(curves, target, used, f"{recipe.name}, source groups: {groups}", result.n_images)
+    return CalibrationResult(content=content, curves=tuple(curves))
+
+
+def _opened(recipe: Recipe) -> dict[str, TaskConfig]:
+    """The recipe's tasks that have dials, each at its loosest."""
+    opened = {}
+    for name, settings in recipe.tasks.items():
+        loose = {dial.option: dial.loose for dial in load(TASKS, name).dials}
+        if loose:
+            opened[name] = settings.model_copy(update={"options": {**settings.options, **loose}})
+    if not opened:
+        raise ConfigError("no task of this config has a margin to calibrate", where="tasks")
+    return opened
 
 
 def _balanced(candidates: Sequence[QA], seed: int) -> list[QA]:
@@ -82,12 +151,17 @@ def _balanced(candidates: Sequence[QA], seed: int) -> list[QA]:
 def _graded(scene: Scene, truth: Scene, stages: Stages, seed: int, drops: list[Drop]) -> Iterator[Graded]:
     for qa in _candidates(scene, stages, seed, drops):
         task = stages.tasks[qa.task][0]
-        yield Graded(qa=qa, image=scene.view.name, domain=scene.view.domain, grade=grade(qa, scene.view, truth, task))
+        verdict = grade(qa, scene.view, truth, task)
+        yield Graded(qa=qa, image=scene.view.name, domain=scene.view.domain, grade=verdict, group=scene.view.group)
 
 
 def _candidates(scene: Scene, stages: Stages, seed: int, drops: list[Drop]) -> Iterator[QA]:
-    for name, (task, options) in stages.tasks.items():
+    for name, (task, default) in stages.tasks.items():
         if missing_needs(scene, frozenset(task.needs)):
+            continue
+        options = stages.options_for(name, default, scene.view.domain)
+        if isinstance(options, str):
+            drops.append(Drop(stage="task", task=name, image=scene.view.name, reason="off_here", example=options))
             continue
         for result in task.generate(scene, options, generator(seed, name, scene.view.image_id)):
             if isinstance(result, Drop):

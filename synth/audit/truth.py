@@ -39,6 +39,8 @@ class Graded:
     """View name."""
     domain: str
     grade: Grade
+    group: str = ""
+    """Source group of the photo."""
 
 
 def grade(qa: QA, view: View, truth_scene: Scene, task: Task) -> Grade:

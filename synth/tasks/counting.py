@@ -26,6 +26,7 @@ from synth.tasks._places import is_sliver, is_stuff
 from synth.tasks._words import names_stuff, plural, same_kind, spoken
 from synth.types import (
     QA,
+    Dial,
     Drop,
     JsonValue,
     Need,
@@ -40,7 +41,7 @@ from synth.types import (
     narrow,
 )
 
-NAME, VERSION = "counting", 1
+NAME, VERSION = "counting", 2
 WORDINGS = (
     Wording(question="How many {plural} can be seen in this picture?"),
     Wording(question="What is the number of {plural} in the image?"),
@@ -57,6 +58,8 @@ class Options(PluginOptions):
     per_image: int = Field(3, ge=1, le=32)
     thresholds: tuple[float, ...] = Field((0.3, 0.4, 0.5), min_length=1)
     """Detection scores; the count must be the same at all of them."""
+    min_score: float = Field(0.0, ge=0, lt=1)
+    """Every counted box must score more than this in every member, whatever the thresholds agree on."""
     max_count: int = Field(10, ge=1, le=12)
     min_box: float = Field(0.001, ge=0, lt=1)
     """Least box area, as a share of the image."""
@@ -74,6 +77,8 @@ class _Count:
     n: int
     by_member: tuple[Mapping[str, int], ...]
     """Per member: threshold -> number."""
+    least_score: float
+    """The lowest score of a counted box, over the members; 1 where there is none to count."""
 
 
 def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> Iterator[QA | Drop]:
@@ -122,7 +127,8 @@ def _counts(scene: Scene, options: Options, ledger: Ledger) -> list[_Count]:
 def _count(label: str, members: Sequence[Regions], thresholds: Sequence[float]) -> _Count:
     scores = [[r.score for r in member.items if r.label == label and not r.crowd] for member in members]
     by_member = tuple({str(t): sum(score >= t for score in found) for t in thresholds} for found in scores)
-    return _Count(label, next(iter(by_member[0].values())), by_member)
+    least = min((score for found in scores for score in found if score >= min(thresholds)), default=1.0)
+    return _Count(label, next(iter(by_member[0].values())), by_member, least)
 
 
 def _doubt(found: _Count, members: Sequence[Regions], options: Options, area: int) -> str:
@@ -143,6 +149,8 @@ def _doubt(found: _Count, members: Sequence[Regions], options: Options, area: in
         return "tiny"
     if not 1 <= found.n <= options.max_count:
         return "too_many"
+    if found.least_score <= options.min_score:
+        return "low_score"
     if any(r.label != found.label and same_kind(r.label, found.label) for r in every if r.score >= low):
         return "two_names"
     return "" if all(_separate(found.label, member, options) for member in members) else "overlap"
@@ -195,6 +203,7 @@ def _draft(found: _Count, members: Sequence[Regions], options: Options, rng: np.
             for member, counts in zip(members, found.by_member, strict=True)
         ],
         "complete_lists": sum(complete),
+        "least_score": round(found.least_score, 4),
         "boxes_px": _boxes(found.label, members[0].items),
     }
     return Draft(
@@ -222,4 +231,5 @@ TASK = Task(
     options=Options,
     generate=generate,
     recompute=recompute,
+    dials=(Dial(option="min_score", measure="least_score", loose=0.0),),
 )

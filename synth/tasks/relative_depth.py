@@ -11,7 +11,7 @@ The choices stand in the order A, B, as in benchmarks of this kind; `swap_share`
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -23,6 +23,7 @@ from synth.tasks._depths import Floats, Indices, Member, flat, inverse_range, me
 from synth.tasks._places import Flags, object_points, on_any, random_points
 from synth.types import (
     QA,
+    Dial,
     Drop,
     Mark,
     MetricDepth,
@@ -36,7 +37,7 @@ from synth.types import (
     narrow,
 )
 
-NAME, VERSION = "relative_depth", 1
+NAME, VERSION = "relative_depth", 2
 WORDINGS = (
     Wording(question="Of the points A and B, which one is closer to the camera?", choice="point {}"),
     Wording(question="Which of the two marks lies at the smaller distance from the camera?"),
@@ -55,11 +56,17 @@ DISPLAYS = (
 class Options(PluginOptions):
     """Lengths are shares of the picture's short side."""
 
-    per_image: int = Field(6, ge=1, le=64)
+    per_image: int = Field(6, ge=1, le=1024)
+    place_uses: int = Field(2, ge=1)
+    """Pairs in which one place may stand."""
     margin_metric: float = Field(0.14, gt=0)
     """Least |ln(farther / nearer)|, for depth in metres: 0.14 is 15 %."""
     margin_relative: float = Field(0.15, gt=0)
     """Least difference of inverse depth, as a share of its p0.5 to p99.5 range."""
+    margin_metric_higher: float | None = Field(None, gt=0)
+    margin_relative_higher: float | None = Field(None, gt=0)
+    """The same where the nearer place is the higher one in the picture; None: the same margin. Depth models lean on
+    "lower is nearer", so they are wrong more often there."""
     flat_metric: float = Field(1.06, gt=1)
     """Most max / min of the depths around a mark."""
     flat_relative: float = Field(0.06, gt=0)
@@ -84,8 +91,8 @@ class Options(PluginOptions):
 class _Pair:
     near: int
     far: int
-    margin: float
-    """The smallest of the members' margins."""
+    margins: Mapping[str, float]
+    """margin_metric, margin_relative: the smallest over the members of that kind."""
     excess: float
     """margin / least margin, the smallest of the members'; above 1."""
     stratum: str
@@ -102,7 +109,7 @@ def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> 
         members = [member_at(depth, points, rays, span) for depth, span in zip(scene.depths, spans, strict=True)]
         pairs = _pairs(points, members, chosen, min(scene.rgb.shape[:2]), ledger)
         asker = Asker(NAME, VERSION, scene.view, rng)
-        taken = _select(pairs, len(points), chosen.per_image, rng)
+        taken = _select(pairs, len(points), chosen, rng)
         for pair, nearer in zip(taken, alternate("A", "B", len(taken), rng), strict=True):
             swap = rng.random() < chosen.swap_share
             yield asker.ask(_draft(pair, nearer, points, members, swap=swap), WORDINGS)
@@ -164,20 +171,35 @@ def _pairs(points: Points, members: Sequence[Member], options: Options, side: in
     placed &= gap[:, 1] >= options.min_vertical * side
     i, j = i[placed], j[placed]
     signed = np.stack([member.nearer(i, j) for member in members])
-    least = np.array([options.margin_metric if member.metric else options.margin_relative for member in members])
-    excess = (np.abs(signed) / least[:, None]).min(axis=0)
+    lower = (points[i, 1] > points[j, 1]) == (signed[0] > 0)
+    least = np.stack([_least(member.metric, lower, options) for member in members])
+    excess = (np.abs(signed) / least).min(axis=0)
     # A member that says 0 (no order at all) is inside the margin, not against the others.
     against: Flags = np.asarray((signed > 0).any(axis=0) & (signed < 0).any(axis=0), dtype=np.bool_)
     inside = ~against & (excess <= 1)
     ledger.add("members_disagree", _example(points, members, i, j, against), int(against.sum()))
     ledger.add("inside_margin", _example(points, members, i, j, inside), int(inside.sum()))
-    margin = np.abs(signed).min(axis=0)
+    metric = np.array([member.metric for member in members])
     pairs = []
     for k in np.flatnonzero(~against & ~inside):
         near, far = (int(i[k]), int(j[k])) if signed[0, k] > 0 else (int(j[k]), int(i[k]))
-        stratum = "lower" if points[near, 1] > points[far, 1] else "higher"
-        pairs.append(_Pair(near, far, float(margin[k]), float(excess[k]), stratum))
+        margins = {
+            name: round(float(np.abs(signed[kind, k]).min()), 5)
+            for name, kind in (("margin_metric", metric), ("margin_relative", ~metric))
+            if kind.any()
+        }
+        pairs.append(_Pair(near, far, margins, float(excess[k]), "lower" if lower[k] else "higher"))
     return pairs
+
+
+def _least(metric: bool, lower: Flags, options: Options) -> Floats:
+    """The margin of each pair, by whether its nearer place is the lower one."""
+    own, higher = (
+        (options.margin_metric, options.margin_metric_higher)
+        if metric
+        else (options.margin_relative, options.margin_relative_higher)
+    )
+    return np.where(lower, own, own if higher is None else higher)
 
 
 def _example(points: Points, members: Sequence[Member], i: Indices, j: Indices, flags: Flags) -> str:
@@ -192,25 +214,25 @@ def _example(points: Points, members: Sequence[Member], i: Indices, j: Indices, 
     )
 
 
-def _select(pairs: Sequence[_Pair], n_points: int, n: int, rng: np.random.Generator) -> list[_Pair]:
-    """n pairs, half lower and half higher as far as there are such pairs; no place serves more than twice."""
+def _select(pairs: Sequence[_Pair], n_points: int, options: Options, rng: np.random.Generator) -> list[_Pair]:
+    """`per_image` pairs, half lower and half higher as far as there are such; no place serves too often."""
     order = [pairs[k] for k in rng.permutation(len(pairs))]
     queues = {name: [pair for pair in order if pair.stratum == name] for name in ("lower", "higher")}
     uses = [0] * n_points
     taken: list[_Pair] = []
-    for wanted in alternate("lower", "higher", n, rng):
+    for wanted in alternate("lower", "higher", options.per_image, rng):
         other = "higher" if wanted == "lower" else "lower"
-        pair = _next(queues[wanted], uses) or _next(queues[other], uses)
+        pair = _next(queues[wanted], uses, options.place_uses) or _next(queues[other], uses, options.place_uses)
         if pair is None:
             break
         taken.append(pair)
     return taken
 
 
-def _next(queue: list[_Pair], uses: list[int]) -> _Pair | None:
+def _next(queue: list[_Pair], uses: list[int], most: int) -> _Pair | None:
     while queue:
         pair = queue.pop()
-        if uses[pair.near] < 2 and uses[pair.far] < 2:
+        if uses[pair.near] < most and uses[pair.far] < most:
             uses[pair.near] += 1
             uses[pair.far] += 1
             return pair
@@ -230,7 +252,7 @@ def _draft(pair: _Pair, nearer: str, points: Points, members: Sequence[Member], 
         measures={
             "points_px": {label: list(place) for label, place in at.items()},
             "members": [member.measures({"A": index["A"], "B": index["B"]}) for member in members],
-            "margin": round(pair.margin, 5),
+            **pair.margins,
             "margin_over_least": round(pair.excess, 4),
         },
         difficulty=1 / pair.excess,
@@ -238,6 +260,11 @@ def _draft(pair: _Pair, nearer: str, points: Points, members: Sequence[Member], 
     )
 
 
+_DIALS = tuple(
+    Dial(option=kind + suffix, measure=kind, loose=1e-3, stratum=stratum)
+    for kind in ("margin_metric", "margin_relative")
+    for stratum, suffix in (("lower", ""), ("higher", "_higher"))
+)
 TASK = Task(
     name=NAME,
     version=VERSION,
@@ -246,4 +273,5 @@ TASK = Task(
     options=Options,
     generate=generate,
     recompute=recompute,
+    dials=_DIALS,
 )

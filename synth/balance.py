@@ -2,9 +2,10 @@
 
 Within a skill every stratum (say "lower" and "higher") gives the same number of pairs, and within a stratum every
 answer letter does. A stratum "1-4/2" belongs to the block "1-4": strata are equal within a block, while blocks are as
-large as they come, as even as they can be. Pairs are taken in rounds, one from each (stratum, letter); when a cell runs
-dry the rounds end, and a last round takes at most one more pair a cell, so that no two counts differ by more than one.
-What would have tipped the balance is left out, and reported.
+large as they come, as even as they can be. A block "cup|lamp#2" needs so many different strata, and gives nothing while
+it has fewer: what only ever occurs one way round can be answered without looking. Pairs are taken in rounds, one from
+each (stratum, letter); when a cell runs dry the rounds end, and a last round takes at most one more pair a cell, so
+that no two counts differ by more than one. What would have tipped the balance is left out, and reported.
 
 The choice depends on the pairs and the seed alone, not on their order: pairs are ranked by a keyed hash of their id.
 """
@@ -59,7 +60,8 @@ def choose(
 ) -> tuple[list[RowT], list[Drop]]:
     """At most `quota` pairs, balanced, in the order of their keyed hash; and what was left out, by reason.
 
-    Reasons: duplicate (an id twice), image_cap, letter_balance, stratum_balance, over_quota. `Drop.task` is the skill.
+    Reasons: duplicate (an id twice), image_cap, letter_balance, stratum_balance, one_sided, over_quota. `Drop.task` is
+    the skill.
     Raises ValueError for a negative quota.
     """
     if quota < 0:
@@ -116,6 +118,8 @@ class _Group(Generic[RowT]):
     taken: int = 0
     rounds: int = 0
     dry: bool = False
+    one_sided: bool = False
+    """It lacks strata that its block needs."""
     missing: tuple[tuple[str, str], ...] = ()
     """Cells that ended the rounds."""
 
@@ -170,6 +174,7 @@ class _Group(Generic[RowT]):
         short = {stratum for stratum, _ in self.missing}
         for (stratum, _), queue in sorted(self.cells.items()):
             unequal = "letter_balance" if stratum in short else "stratum_balance"
+            unequal = "one_sided" if self.one_sided else unequal
             for row in queue:
                 lost.add("over_quota" if full and not self.dry else unequal, row)
 
@@ -188,11 +193,19 @@ def _groups(ranked: Sequence[RowT]) -> list[_Group[RowT]]:
     for (skill, block), members in sorted(strata.items()):
         known = tuple(sorted(letters[skill]))
         cells: dict[tuple[str, str], deque[RowT]] = {(s, letter): deque() for s in sorted(members) for letter in known}
-        groups[skill, block] = _Group(name=f"{skill} {block}", letters=known, cells=cells)
+        one_sided = len(members) < _strata_needed(block)
+        groups[skill, block] = _Group(
+            name=f"{skill} {block}", letters=known, cells=cells, one_sided=one_sided, dry=one_sided
+        )
     for row in ranked:
         group = groups[str(row.skill), row.stratum.rpartition("/")[0]]
         group.cells[row.stratum, row.answer].append(row)
     return list(groups.values())
+
+
+def _strata_needed(block: str) -> int:
+    number = block.rpartition("#")[2]
+    return int(number) if "#" in block and number.isdecimal() else 1
 
 
 def _fill(

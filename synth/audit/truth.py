@@ -79,6 +79,8 @@ def _told(qa: QA, view: View, scene: Scene) -> str | None:
         if region is None:
             return None
         return _name(region.label) if qa.skill is Skill.OBJECT_AT_MARK else region.attributes.get("colour")
+    if qa.skill is Skill.SPATIAL_RELATION:
+        return _related(str(measures["a"]), str(measures["b"]), str(measures["relation"]), regions, scene)
     asked = str(measures.get("object", ""))
     if qa.skill is Skill.MARK_ON_OBJECT:
         return _mark_on(asked, here, regions)
@@ -210,6 +212,54 @@ def _in_picture(skill: Skill, asked: str, colour: str, regions: Regions) -> str 
     if colour and "" in colours:
         return None
     return "yes" if (colour in colours if colour else bool(own)) else "no"
+
+
+MIN_OFFSET = 0.02
+"""Centres that are nearer to each other than this share of the picture have no order in it."""
+_AXES = {"left": (0, -1), "right": (0, 1), "higher": (1, -1), "lower": (1, 1)}
+"""Telling word of a relation -> (axis, sign of the first object's place minus the second's)."""
+
+
+def _related(a: str, b: str, relation: str, regions: Regions, scene: Scene) -> str | None:
+    """yes or no by the centres of the two true boxes, or by the median depths in them."""
+    found = []
+    for label in (a, b):
+        own = [region for region in regions.items if _name(region.label) == _name(label)]
+        if len(own) != 1 or own[0].crowd or any(r.crowd and not r.label for r in regions.items):
+            return None
+        found.append(own[0])
+    word = next((word for word in _AXES if word in relation.split()), None)
+    if word is not None:
+        axis, sign = _AXES[word]
+        first, second = ((region.box[axis] + region.box[axis + 2]) / 2 for region in found)
+        offset = (first - second) / scene.rgb.shape[1 - axis]
+        return None if abs(offset) < MIN_OFFSET else "yes" if offset * sign > 0 else "no"
+    if not scene.depths:
+        return None
+    depths = [_region_depth(region, scene) for region in found]
+    if depths[0] is None or depths[1] is None:
+        return None
+    gap = depths[0] - depths[1]
+    if abs(gap) < (np.log(MIN_RATIO) if isinstance(scene.depths[0], MetricDepth) else MIN_SHARE):
+        return None
+    return "yes" if (gap < 0) == relation.startswith("closer") else "no"
+
+
+def _region_depth(region: Region, scene: Scene) -> float | None:
+    """Median in the mask or the box: ln metres, or minus the place in the picture's range of inverse depth."""
+    depth = scene.depths[0]
+    array = depth.metres if isinstance(depth, MetricDepth) else depth.inverse
+    inside = np.zeros(depth.valid.shape, dtype=np.bool_)
+    x1, y1, x2, y2 = (round(value) for value in region.box)
+    inside[max(0, y1) : y2, max(0, x1) : x2] = True
+    values = array[(inside if region.mask is None else region.mask) & depth.valid]
+    values = values[np.isfinite(values)]
+    if len(values) < 16:
+        return None
+    if isinstance(depth, MetricDepth):
+        return float(np.log(np.median(values))) if np.median(values) > 0 else None
+    low, high = np.percentile(array[depth.valid], (0.5, 99.5))
+    return -float(np.median(values)) / float(high - low) if high > low else None
 
 
 # ----------------------------------------------------------------------------------------------------------- summary

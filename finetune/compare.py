@@ -242,13 +242,13 @@ def comparison_to_json(comparison: Comparison) -> dict[str, JsonValue]:
         for name, arm in comparison.controls.items()
     }
     strata: dict[str, JsonValue] = {
-        skill: {tag: _plain(values) for tag, values in tags.items()} for skill, tags in comparison.strata.items()
+        skill: {tag: cells_json(values) for tag, values in tags.items()} for skill, tags in comparison.strata.items()
     }
     return {
         "before": comparison.before,
         "after": comparison.after,
         "targets": [str(skill) for skill in comparison.targets],
-        "per_skill": _plain(comparison.per_skill),
+        "per_skill": cells_json(comparison.per_skill),
         "overall": {**asdict(comparison.overall), **dict(zip(names, comparison.macro, strict=True))},
         "retention": retention,
         "controls": controls,
@@ -293,5 +293,6 @@ def _interval(cell: Cell) -> str:
     return f"[{100 * cell.low:+.1f}, {100 * cell.high:+.1f}]"
 
 
-def _plain(cells: Mapping[str, Cell]) -> dict[str, JsonValue]:
+def cells_json(cells: Mapping[str, Cell]) -> dict[str, JsonValue]:
+    """Cells as plain values, by name."""
     return {name: asdict(cell) for name, cell in cells.items()}

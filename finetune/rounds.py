@@ -16,16 +16,17 @@ from typing import Literal
 from pydantic import Field
 
 from finetune.adapters import merge_adapter
-from finetune.compare import Comparison, GateOptions, compare, comparison_to_json
+from finetune.compare import Comparison, GateOptions, cells_json, compare, comparison_to_json
 from finetune.evaluate import EvaluateOptions, evaluate
 from finetune.train import TrainConfig, TrainSettings, train
 from synth.config import Config, PluginChoice, digest, dump, resolve
+from synth.diagnosis.folds import held_out
+from synth.diagnosis.paired import by_skill_of, cells_of, paired
 from synth.diagnosis.profile import make_profile, profile_to_json
 from synth.diagnosis.reading import load_outcomes
 from synth.engines.local import run as run_local
 from synth.errors import RunError
 from synth.files import write_json
-from synth.findings import Profile
 from synth.pipeline import generate
 from synth.plan import PlanOptions, load_plan, make_plan, save_plan
 from synth.plugins import BENCHMARKS, TASKS, load_all
@@ -123,9 +124,12 @@ def _claim(config: LoopConfig, out: Path) -> None:
 
 def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     """One round. None: nothing weak enough to work on."""
-    before, profile = _before(run, folder, model)
+    before = _before(run, folder, model)
+    number = int(folder.name[-2:])
     plan_path = folder / "plan.json"
     if not plan_path.exists():
+        # The fifth that this round holds out has no say in what is planned.
+        profile = make_profile(before, run.benchmark, round_number=number)
         save_plan(plan_path, make_plan(profile, run.config.plan, load_all(TASKS)))
     plan = load_plan(plan_path)
     targets = [quota.skill for quota in plan.quotas if quota.role == "target"]
@@ -136,7 +140,7 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     recipe = run.config.generate.model_copy(
         update={
             "name": f"{run.config.name}-{folder.name}",
-            "seed": run.config.seed + int(folder.name[-2:]),
+            "seed": run.config.seed + number,
             "plan": str(plan_path),
             "guard": guard,
         }
@@ -156,14 +160,16 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     comparison = compare(
         before, after, controls=controls, targets=tuple(targets), gate=run.config.gate, seed=run.config.seed
     )
-    write_json(folder / "comparison.json", comparison_to_json(comparison))
+    unseen, _ = paired(held_out(before, number), held_out(after, number), "after")
+    cells = cells_of(by_skill_of(unseen), run.config.gate.alpha, run.config.seed, "held out")
+    write_json(folder / "comparison.json", {**comparison_to_json(comparison), "held_out": cells_json(cells)})
     examples = _examples(run.data.items, before, after, set(targets), run.config.examples)
     write_json(folder / "examples.json", examples)
     write_json(folder / "notes.json", list(run.config.notes))
     return comparison
 
 
-def _before(run: _Run, folder: Path, model: str) -> tuple[list[Outcome], Profile]:
+def _before(run: _Run, folder: Path, model: str) -> list[Outcome]:
     path = folder / "before" / "outcomes.jsonl"
     if path.exists():
         outcomes = load_outcomes(path)
@@ -176,9 +182,8 @@ def _before(run: _Run, folder: Path, model: str) -> tuple[list[Outcome], Profile
             run.config.evaluate,
             lambda done, total: run.reporter.stage("evaluating the model", done, total),
         )
-    profile = make_profile(outcomes, run.benchmark)
-    write_json(path.with_name("profile.json"), profile_to_json(profile))
-    return outcomes, profile
+    write_json(path.with_name("profile.json"), profile_to_json(make_profile(outcomes, run.benchmark)))
+    return outcomes
 
 
 def _arms(run: _Run, folder: Path, model: str) -> list[_Arm]:

@@ -14,8 +14,10 @@ from typing import TYPE_CHECKING
 from synth.errors import ConfigError, GateFailed, S2PError
 
 if TYPE_CHECKING:
+    from synth.diagnosing import DiagnoseRequest
+    from synth.diagnosis.judge import JudgeOptions
     from synth.recipe import Recipe
-    from synth.types import JsonValue
+    from synth.types import BenchmarkData, JsonValue
 
 Handler = Callable[[argparse.Namespace], int]
 Subparsers = argparse._SubParsersAction  # argparse publishes no other name for it
@@ -28,17 +30,25 @@ def register(verbs: Subparsers[argparse.ArgumentParser]) -> None:
     verb.add_argument("--profile", type=Path, required=True)
     verb.add_argument("--budget", type=int, required=True, help="pairs in all")
     verb.add_argument("--replay-share", type=float, default=0.2, help="share that keeps what the model already knows")
+    verb.add_argument("--max-share", type=float, default=0.6, help="most of the budget for one skill")
+    verb.add_argument("--contrast", type=Path, help="contrast.json of `s2p diagnose --specialist`")
     verb.add_argument("--out", type=Path, required=True, help="plan.json")
     verb = add_verb(verbs, "generate", _generate, "question-answer pairs from photos")
     config_arguments(verb)
-    verb.add_argument("--engine", choices=["local"], help="where shards run")
+    verb.add_argument("--engine", choices=["local", "ray"], help="where shards run (default: the config's)")
     verb.add_argument("--dry-run", action="store_true", help="print the resolved config and quotas, and stop")
     verb.add_argument("--unguarded", action="store_true", help="hold no benchmark out; stamps every row and the card")
     verb.add_argument("--out", type=Path, help="dataset folder (default: outputs/<name>)")
     verb = add_verb(verbs, "audit", _audit, "label precision on photos with truth")
     config_arguments(verb)
     verb.add_argument("--limit", type=int, help="first N images only")
+    verb.add_argument("--groups", choices=["all", "even", "odd"], default="all", help="every other source group only")
     verb.add_argument("--out", type=Path, required=True)
+    verb = add_verb(verbs, "calibrate", _calibrate, "margins for a target precision, from photos with truth")
+    config_arguments(verb)
+    verb.add_argument("--target", type=float, default=0.99, help="least lower bound of the precision (default 0.99)")
+    verb.add_argument("--groups", choices=["all", "even", "odd"], default="all", help="every other source group only")
+    verb.add_argument("--out", type=Path, required=True, help="calibration file, for `calibration:` in a config")
     _guard_verbs(verbs)
     verb = add_verb(verbs, "view", _view, "a dataset as web pages")
     verb.add_argument("dataset", type=Path)
@@ -93,6 +103,31 @@ def _diagnose_verb(verbs: Subparsers[argparse.ArgumentParser]) -> None:
     verb.add_argument("results", type=Path, nargs="+", help="result files or folders of benchmark runs")
     verb.add_argument("--format", default="auto", help="name of the result format (default: found by content)")
     verb.add_argument("--trust-extracted", action="store_true", help="score the letters that the file itself gives")
+    verb.add_argument(
+        "--map", action="append", default=[], metavar="field=column", help="our field in a table's column"
+    )
+    verb.add_argument("--benchmark", default="", metavar="NAME", help="read the items, too: keys, options, pictures")
+    verb.add_argument("--set", action="append", default=[], metavar="key=value", help="option of the benchmark plug-in")
+    verb.add_argument("--baseline", type=Path, metavar="RESULTS", help="an earlier run: what changed since?")
+    verb.add_argument("--gate", action="store_true", help="exit 1 where a category regressed or cannot be compared")
+    verb.add_argument(
+        "--gate-margin", type=float, metavar="POINTS", help="and where the mean may have lost more than so many points"
+    )
+    verb.add_argument(
+        "--allow-refused", action="append", default=[], metavar="CATEGORY", help="may be left out of the comparison"
+    )
+    verb.add_argument("--specialist", type=Path, metavar="CONFIG", help="experts to hold the failures against")
+    verb.add_argument(
+        "--judge-model", default="", metavar="MODEL", help="language model for replies that rules cannot read"
+    )
+    verb.add_argument("--judge-endpoint", default="", metavar="URL", help="ask it at this OpenAI-compatible address")
+    verb.add_argument("--judge-key", default="", metavar="VARIABLE", help="environment variable with the address's key")
+    verb.add_argument(
+        "--round", type=int, metavar="N", help="leave out the fifth of the items that round N is judged on"
+    )
+    verb.add_argument(
+        "--routing", type=float, default=0.5, help="list categories below this share of the way to people"
+    )
     verb.add_argument("--out", type=Path, required=True)
 
 
@@ -107,6 +142,12 @@ def _guard_verbs(verbs: Subparsers[argparse.ArgumentParser]) -> None:
     verb.add_argument("target", type=Path)
     verb.add_argument("--index", type=Path, required=True)
     verb.add_argument("--out", type=Path, required=True)
+    verb = add_verb(inner, "selftest", _guard_selftest, "what the guard finds of a benchmark's altered copies")
+    verb.add_argument("benchmark", help="benchmark plug-in, or a folder of images")
+    verb.add_argument("--set", action="append", default=[], metavar="key=value", help="option of the benchmark plug-in")
+    verb.add_argument("--negatives", type=Path, help="folder of pictures that are not in it: measures false alarms")
+    verb.add_argument("--images", type=int, default=40, help="benchmark images to copy (default: %(default)s)")
+    verb.add_argument("--out", type=Path, required=True, help="JSON file")
     verb = add_verb(inner, "verify", _guard_verify, "recompute a dataset's certificate")
     verb.add_argument("dataset", type=Path)
     verb.add_argument("--index", type=Path, help="the guard index, to look at a sample of the pictures again")
@@ -116,30 +157,82 @@ def _guard_verbs(verbs: Subparsers[argparse.ArgumentParser]) -> None:
 
 
 def _diagnose(args: argparse.Namespace) -> int:
-    from synth.diagnosis.profile import format_table, make_profile, profile_to_json
-    from synth.diagnosis.reading import benchmark_of, read_results, write_outcomes
-    from synth.files import write_json
-    from synth.report.diagnosis import write_diagnosis
+    from synth.diagnosing import diagnose
+    from synth.diagnosis.contrast import format_contrast
+    from synth.diagnosis.matrix import format_matrix
+    from synth.diagnosis.profile import format_table
+    from synth.diagnosis.snapshots import format_snapshot
+    from synth.progress import Bars
 
-    for path in args.results:
-        outcomes = read_results(path, args.format, trust_released=args.trust_extracted)
-        profile = make_profile(outcomes, benchmark_of(path, args.format))
-        folder = args.out / profile.model if len(args.results) > 1 else args.out
-        write_outcomes(folder / "outcomes.jsonl", outcomes)
-        write_json(folder / "profile.json", profile_to_json(profile))
-        write_diagnosis(profile, folder / "report.html")
-        print(format_table(profile))
-        print(f"written: {folder}/outcomes.jsonl profile.json report.html")
-    return 0
+    request = _diagnose_request(args)
+    with Bars() as bars:
+        found = diagnose(request, bars)
+    for run in found.runs:
+        print(format_table(run.profile))
+        if run.contrasts:
+            print(format_contrast(run.contrasts))
+        if run.snapshot is not None:
+            print(format_snapshot(run.snapshot))
+        print(f"written: {run.folder}/{' '.join(run.files)}\n")
+    if found.matrix is not None:
+        print(format_matrix(found.matrix))
+        print(f"written: {args.out}/matrix.json matrix.html")
+    failed = any(run.snapshot is not None and not run.snapshot.gate_passed for run in found.runs)
+    return 1 if args.gate and failed else 0
+
+
+def _diagnose_request(args: argparse.Namespace) -> DiagnoseRequest:
+    """What the arguments ask for. Raises ConfigError where they do not belong together."""
+    from synth.diagnosing import DiagnoseRequest
+    from synth.diagnosis.snapshots import SnapshotGate
+
+    if args.baseline is None and (args.gate or args.gate_margin is not None or args.allow_refused):
+        raise ConfigError("nothing to compare with", where="--gate", fix="give the earlier run as --baseline")
+    if args.gate_margin is not None and not 0 < args.gate_margin < 100:
+        raise ConfigError(f"{args.gate_margin:g} points are no margin", where="--gate-margin", fix="3, for example")
+    if args.round is not None and args.round < 0:
+        raise ConfigError(f"no round {args.round}", where="--round", fix="count from 0")
+    mapped = [text.partition("=") for text in args.map]
+    if not all(field and column for field, _, column in mapped):
+        raise ConfigError("expected field=column", where="--map", fix="--map text=prediction, for example")
+    return DiagnoseRequest(
+        results=tuple(args.results),
+        out=args.out,
+        format=args.format,
+        trust_extracted=args.trust_extracted,
+        columns={field: column for field, _, column in mapped},
+        benchmark=args.benchmark,
+        settings=tuple(args.set),
+        baseline=args.baseline,
+        gate=SnapshotGate(
+            margin=None if args.gate_margin is None else args.gate_margin / 100,
+            allow_refused=tuple(args.allow_refused),
+        ),
+        specialist=args.specialist,
+        judge=_judge_options(args),
+        round_number=args.round,
+        routing=args.routing,
+    )
+
+
+def _judge_options(args: argparse.Namespace) -> JudgeOptions | None:
+    if not args.judge_model and not args.judge_endpoint:
+        return None
+    from synth.diagnosis.judge import JudgeOptions
+
+    return JudgeOptions(model=args.judge_model, endpoint=args.judge_endpoint, key_variable=args.judge_key)
 
 
 def _plan(args: argparse.Namespace) -> int:
+    from synth.config import validate
     from synth.diagnosis.profile import load_profile
-    from synth.plan import PlanOptions, format_plan, make_plan, save_plan
+    from synth.plan import PlanOptions, format_plan, load_contrasts, make_plan, save_plan
     from synth.plugins import TASKS, load_all
 
-    options = PlanOptions(budget=args.budget, replay_share=args.replay_share)
-    plan = make_plan(load_profile(args.profile), options, load_all(TASKS))
+    settings = {"budget": args.budget, "replay_share": args.replay_share, "max_share": args.max_share}
+    options = validate(settings, PlanOptions, "s2p plan")
+    contrasts = load_contrasts(args.contrast) if args.contrast else ()
+    plan = make_plan(load_profile(args.profile), options, load_all(TASKS), contrasts)
     save_plan(args.out, plan)
     print(format_plan(plan))
     return 0
@@ -164,7 +257,8 @@ def _generate(args: argparse.Namespace) -> int:
     from synth.pipeline import generate, preview
     from synth.progress import Bars
 
-    recipe = load_recipe(args.config, args.set, unguarded=args.unguarded)
+    overrides = [*args.set, f"engine.name={args.engine}"] if args.engine else args.set
+    recipe = load_recipe(args.config, overrides, unguarded=args.unguarded)
     if args.dry_run:
         plan = preview(recipe)
         print(json.dumps({"resolved": plan.resolved, "quotas": list(plan.quotas)}, indent=2, default=str))
@@ -204,12 +298,31 @@ def _audit(args: argparse.Namespace) -> int:
 
     recipe = load_recipe(args.config, args.set)
     with Bars() as bars:
-        result = audit(recipe, lambda done, total: bars.stage("auditing", done, total), args.limit)
+        result = audit(recipe, lambda done, total: bars.stage("auditing", done, total), args.limit, args.groups)
     write_json(args.out / "audit.json", result.summary)
     write_graded(args.out / "graded.jsonl", result.graded)
     print(format_audit(result.summary))
     for reason, n in reasons(result.drops).most_common(12):
         print(f"  {n:>7}  {reason}")
+    return 0
+
+
+def _calibrate(args: argparse.Namespace) -> int:
+    from synth.audit.calibrate import curves_json, format_curves
+    from synth.audit.run import calibrate
+    from synth.files import write_json
+    from synth.progress import Bars
+
+    if not 0.5 < args.target < 1:
+        raise ConfigError(f"a target of {args.target} is no precision", where="--target", fix="0.99, for example")
+    recipe = load_recipe(args.config, args.set)
+    with Bars() as bars:
+        result = calibrate(recipe, args.target, lambda done, total: bars.stage("calibrating", done, total), args.groups)
+    write_json(args.out, result.content)
+    curves = args.out.with_name(f"{args.out.stem}_curves.json")
+    write_json(curves, {"target": args.target, "curves": curves_json(result.curves)})
+    print(format_curves(result.curves))
+    print(f"written: {args.out} {curves.name}")
     return 0
 
 
@@ -228,6 +341,29 @@ def _guard_index(args: argparse.Namespace) -> int:
             index = build_index(record.load(options, lambda d, t: bars.stage("reading the benchmark", d, t)))
     save_index(index, args.out)
     print(f"{len(index.names)} images of {index.benchmark}, index {index.sha256[:16]}: {args.out}")
+    return 0
+
+
+def _guard_selftest(args: argparse.Namespace) -> int:
+    from synth.config import PluginChoice, parse_overrides, resolve
+    from synth.files import write_json
+    from synth.guard.selftest import named_images, selftest, table, to_json
+    from synth.plugins import BENCHMARKS
+    from synth.progress import Bars
+
+    benchmark: BenchmarkData | Path
+    negatives = named_images(args.negatives) if args.negatives else {}
+    with Bars() as bars:
+        if Path(args.benchmark).is_dir():
+            benchmark = Path(args.benchmark)
+        else:
+            choice = PluginChoice.model_validate({**parse_overrides(args.set), "name": args.benchmark})
+            record, options = resolve(choice, BENCHMARKS, "benchmark")
+            benchmark = record.load(options, lambda d, t: bars.stage("reading the benchmark", d, t))
+        result = selftest(benchmark, negatives, args.images, lambda d, t: bars.stage("copying and checking", d, t))
+    write_json(args.out, to_json(result))
+    print(table(result))
+    print(f"written: {args.out}")
     return 0
 
 

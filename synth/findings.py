@@ -64,6 +64,12 @@ class CategoryProfile:
     """Accuracy by the harness's own verdicts, where the file gives one for every scored item."""
     needed: Mapping[str, int] = field(default_factory=dict)
     """Items that a paired change of so many points needs ("+5": 626), at this category's discordance."""
+    n_groups: int = 0
+    """Questions of a circular set (every option in every place); 0 where it is none."""
+    group_accuracy: float | None = None
+    """Share of these with all rotations right, as circular benchmarks score."""
+    group_chance: float | None = None
+    """The same for guessing: (1/n)^n for n options in n rotations."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -84,7 +90,8 @@ class Profile:
     prompt_hash: str = ""
     """Identity of all prompts together; "" where the files hold none."""
     routing: tuple[str, ...] = ()
-    """Categories whose accuracy is below the routing threshold: send those elsewhere."""
+    """Categories whose accuracy, from chance (0) to people or all right (1), is below the routing threshold: send those
+    elsewhere."""
     fold: int | None = None
     """The held-out fifth that this profile leaves out, where it does."""
 
@@ -107,6 +114,10 @@ class Plan:
 
     quotas: tuple[Quota, ...]
     unserved: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+    """What the plan has not seen, which skills no specialist judged, what is for the prompt and not for pictures."""
+    fold: int | None = None
+    """The held-out fifth of the benchmark that the plan has not seen; None: it has seen all."""
 
 
 # ------------------------------------------------------------------------------------------------------- two runs
@@ -217,6 +228,8 @@ class Matrix:
     missed_items: Mapping[str, tuple[str, ...]]
     """Category -> items that no model answers rightly."""
     suspects: tuple[Suspect, ...]
+    warnings: tuple[str, ...] = ()
+    """Cells that were left out and why, unequal items or prompts, and that agreement is not truth."""
 
 
 # ------------------------------------------------------------------------------------------- specialist contrast

@@ -295,10 +295,10 @@ def _prove(run: _Run, guard: _Guarded | None, scanned: Sequence[Scanned]) -> Pro
 
 
 def _images(benchmark: BenchmarkData) -> dict[str, bytes]:
-    """Benchmark images to plant, under their names in the index: the unmarked ones where the benchmark has them."""
+    """Benchmark images to plant, under their names in the index: the unmarked ones where the items have them."""
     named = dict(benchmark_images(benchmark))
-    clean = {name: data for name, data in named.items() if name.startswith("clean/")}
-    return clean if benchmark.clean_images else named
+    clean = {f"clean/{name}" for item in benchmark.items for name in item.clean}
+    return {name: data for name, data in named.items() if name in clean} if clean else named
 
 
 def _rejected(scanned: Sequence[Scanned]) -> dict[str, str]:

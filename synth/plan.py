@@ -1,14 +1,20 @@
 """Profile + budget → plan: how many pairs of which task, each with the numbers that ask for it.
 
 A skill is a target where its interval lies under what people reach, beyond a margin, and a task of ours can teach it.
-The budget follows the gap, measured from chance. A share goes to replay: skills that the model has and must not lose.
-What fails for another reason than sight (refusals, replies that cannot be read) is judged by its answered items.
+The budget follows the gap, measured from chance, times the share of it that can be taught: where a specialist was set
+beside the model on the same pixels, the share of the model's errors on which it is right. What both miss asks for
+nothing. A share goes to replay: skills that the model has and must not lose. What fails for another reason than sight
+(refusals, replies that cannot be read) is judged by its answered items and sent to the prompt, not to pictures.
+
+A plan holds numbers and the names of skills and tasks; nothing of a benchmark's items passes through it. Letters and
+strata of a quota are spread evenly when it is made (`synth.balance`).
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 
 from pydantic import Field, TypeAdapter, ValidationError
@@ -17,8 +23,10 @@ from synth.config import Config
 from synth.diagnosis.statistics import normalised, wilson
 from synth.errors import ConfigError
 from synth.files import write_json
-from synth.findings import CategoryProfile, Plan, Profile, Quota
+from synth.findings import CategoryProfile, Contrast, Plan, Profile, Quota
 from synth.types import JsonValue, Skill, Task
+
+_SILENT = ("refuses", "unparsed", "truncated")
 
 
 class PlanOptions(Config):
@@ -40,41 +48,119 @@ class PlanOptions(Config):
     """A skill above this is never a target, however many items prove the rest of its gap."""
     replay_margin: float = Field(default=0.10, ge=0, lt=1)
     """The lower bound must lie so far above chance to call a skill present."""
+    max_share: float = Field(default=0.6, gt=0, le=1)
+    """Most of the budget that one skill may take, so that no set is about one thing; more only where the targets are
+    too few to keep to it."""
+    min_contrast: int = Field(default=10, ge=1)
+    """Errors that a specialist must have judged before they say whether a skill can be taught."""
 
 
-def make_plan(profile: Profile, options: PlanOptions, tasks: Sequence[Task]) -> Plan:
+@dataclass(frozen=True)
+class _Teachable:
+    """What a specialist says of a skill's errors."""
+
+    right: int
+    n: int
+    chance: float
+
+    @property
+    def share(self) -> float:
+        return self.right / self.n
+
+    def __str__(self) -> str:
+        low, high = wilson(self.right, self.n)
+        return f"{self.right} of {self.n} errors [{100 * low:.0f}, {100 * high:.0f} %]"
+
+
+def make_plan(
+    profile: Profile, options: PlanOptions, tasks: Sequence[Task], contrasts: Sequence[Contrast] = ()
+) -> Plan:
     """Quotas for the weak skills that a task serves, then replay; all else is listed as unserved with its reason.
+
+    Args:
+        profile: of a run without the held-out fold (`make_profile(..., round_number=)`); the plan records which it was.
+        options: budget and thresholds.
+        tasks: the generators there are.
+        contrasts: a specialist beside the model, by category, on items of the same profile. A skill without one counts
+            as wholly teachable.
 
     Without a target there are no quotas: replay alone mends nothing.
     """
     teachers = {skill.skill: _teachers(skill.skill, tasks) for skill in profile.skills}
+    teachable = _teachable(profile, contrasts, options.min_contrast)
     targets: list[CategoryProfile] = []
     replay: list[CategoryProfile] = []
     unserved: list[str] = []
     for it in sorted(profile.skills, key=lambda it: (-_gap(it), it.name)):
-        fate = _fate(it, options, bool(teachers[it.skill]))
+        fate = _fate(it, options, bool(teachers[it.skill]), teachable.get(it.skill))
         if fate == "target":
             targets.append(it)
         elif fate == "replay":
             replay.append(it)
         elif fate:
             unserved.append(f"{it.name}: {_numbers(it)}; {fate}")
+    notes = tuple(_notes(profile, targets, teachable, bool(contrasts)))
     if not targets:
-        return Plan(quotas=(), unserved=tuple(unserved))
+        return Plan(quotas=(), unserved=tuple(unserved), notes=notes, fold=profile.fold)
     kept = round(options.budget * options.replay_share) if replay else 0
+    wants = {it.name: _gap(it) * (teachable[it.skill].share if it.skill in teachable else 1.0) for it in targets}
+    targets.sort(key=lambda it: -wants[it.name])
+    weights = [wants[it.name] for it in targets]
+    wished = _shares(options.budget - kept, weights)
+    most = max(round(options.budget * options.max_share), -(-(options.budget - kept) // len(targets)))
     quotas: list[Quota] = []
-    for it, n in zip(targets, _shares(options.budget - kept, [_gap(it) for it in targets]), strict=True):
-        quotas += _quotas(it, n, teachers[it.skill], replay=False)
+    for it, n, wish in zip(targets, _capped(options.budget - kept, weights, most), wished, strict=True):
+        quotas += _quotas(it, n, teachers[it.skill], _why(it, n < wish, teachable.get(it.skill)))
     for it, n in zip(replay, _shares(kept, [1.0] * len(replay)), strict=True):
-        quotas += _quotas(it, n, teachers[it.skill], replay=True)
-    return Plan(quotas=tuple(quota for quota in quotas if quota.n), unserved=tuple(unserved))
+        why = f"the model has {it.name} ({_numbers(it)}) and must not lose it"
+        quotas += _quotas(it, n, teachers[it.skill], why, replay=True)
+    return Plan(
+        quotas=tuple(quota for quota in quotas if quota.n), unserved=tuple(unserved), notes=notes, fold=profile.fold
+    )
+
+
+def _notes(
+    profile: Profile, targets: Sequence[CategoryProfile], teachable: Mapping[Skill, _Teachable], contrasted: bool
+) -> list[str]:
+    notes = []
+    if profile.fold is None:
+        notes.append("planned from all items: no fold is held out, so measure the gain on another benchmark")
+    else:
+        notes.append(f"planned without the fold {profile.fold} of each category: measure the gain on it")
+    blind = [it.name for it in targets if it.skill not in teachable]
+    if blind:
+        words = "no specialist judged enough errors of" if contrasted else "no specialist was set beside the model on"
+        notes.append(f"{words} {', '.join(blind)}: counted as wholly teachable")
+    return notes + [f"{it.name}: {_for_the_prompt(it)}" for it in profile.skills if set(_SILENT) & set(it.flags)]
 
 
 def _teachers(skill: Skill, tasks: Sequence[Task]) -> list[str]:
     return sorted(task.name for task in tasks if skill in task.skills)
 
 
-def _fate(it: CategoryProfile, options: PlanOptions, served: bool) -> str:
+def _teachable(profile: Profile, contrasts: Sequence[Contrast], least: int) -> dict[Skill, _Teachable]:
+    """Skill → its errors that a specialist judged, where these are enough; several categories are added up.
+
+    Of several specialists on a category, the one that mends most errors counts.
+    """
+    best: dict[str, Contrast] = {}
+    for contrast in sorted(contrasts, key=lambda it: (it.quadrants.get("trainable", 0), it.specialist)):
+        best[contrast.category] = contrast
+    found: dict[Skill, list[Contrast]] = {}
+    for category in profile.categories:
+        if category.name in best:
+            found.setdefault(category.skill, []).append(best[category.name])
+    pooled = {}
+    for skill, members in found.items():
+        right = sum(it.quadrants.get("trainable", 0) for it in members)
+        n = right + sum(it.quadrants.get("ambiguous", 0) for it in members)
+        if n >= least:
+            decided = sum(it.decided for it in members)
+            pooled[skill] = _Teachable(right, n, sum(it.chance * it.decided for it in members) / decided)
+    return pooled
+
+
+def _fate(it: CategoryProfile, options: PlanOptions, served: bool, teachable: _Teachable | None) -> str:
     """target, replay, "" (nothing to do), or a sentence why a weak skill is left out."""
     weak = _is_weak(it, options)
     if it.skill in options.controls:
@@ -89,6 +175,9 @@ def _fate(it: CategoryProfile, options: PlanOptions, served: bool) -> str:
         weak = False
         if not _is_present(it, options):
             return "not among the skills that the plan may target"
+    # A specialist that guesses is right on a share of the model's errors, too.
+    if weak and teachable is not None and wilson(teachable.right, teachable.n)[0] <= teachable.chance:
+        return f"a specialist is right on {teachable}, no better than guessing: the pictures may not hold the answer"
     if weak:
         return "target"
     return "replay" if served and _is_present(it, options) else ""
@@ -96,7 +185,7 @@ def _fate(it: CategoryProfile, options: PlanOptions, served: bool) -> str:
 
 def _judged(it: CategoryProfile) -> tuple[float, float, float]:
     """(accuracy, low, high) over all items, or over the answered where silence is what lowers the score."""
-    if {"refuses", "unparsed", "truncated"} & set(it.flags) and it.n_answered:
+    if set(_SILENT) & set(it.flags) and it.n_answered:
         return it.answered, *wilson(round(it.answered * it.n_answered), it.n_answered)
     return it.accuracy, it.low, it.high
 
@@ -132,16 +221,38 @@ def _shares(total: int, weights: Sequence[float]) -> list[int]:
     return shares
 
 
-def _quotas(it: CategoryProfile, n: int, teachers: Sequence[str], *, replay: bool) -> list[Quota]:
-    if replay:
-        why = f"the model has {it.name} ({_numbers(it)}) and must not lose it"
-    else:
-        why = f"{it.name} is weak: {_numbers(it)}; {100 * _gap(it):.0f} % of the way from chance is missing"
-        why += " (below chance: look at the key and at some replies first)" if "below_chance" in it.flags else ""
+def _capped(total: int, weights: Sequence[float], most: int) -> list[int]:
+    """Shares of the total by weight, none above `most`; what a cap cuts off goes to the others by their weights."""
+    capped: set[int] = set()
+    while True:
+        free = [i for i in range(len(weights)) if i not in capped]
+        shares = dict(zip(free, _shares(total - most * len(capped), [weights[i] for i in free]), strict=True))
+        over = {i for i, share in shares.items() if share > most}
+        if not over:
+            return [most if i in capped else shares[i] for i in range(len(weights))]
+        capped |= over
+
+
+def _quotas(it: CategoryProfile, n: int, teachers: Sequence[str], why: str, *, replay: bool = False) -> list[Quota]:
     return [
         Quota(task=task, skill=it.skill, n=share, why=why, role="replay" if replay else "target")
         for task, share in zip(teachers, _shares(n, [1.0] * len(teachers)), strict=True)
     ]
+
+
+def _why(it: CategoryProfile, capped: bool, teachable: _Teachable | None) -> str:
+    why = f"{it.name} is weak: {_numbers(it)}; {100 * _gap(it):.0f} % of the way from chance is missing"
+    why += f"; a specialist is right on {teachable}" if teachable is not None else ""
+    why += "; held at the cap of one skill" if capped else ""
+    return why + (" (below chance: look at the key and at some replies first)" if "below_chance" in it.flags else "")
+
+
+def _for_the_prompt(it: CategoryProfile) -> str:
+    parts = ", ".join(f"{n} {reason}" for reason, n in sorted(it.reasons.items(), key=lambda pair: (-pair[1], pair[0])))
+    return (
+        f"{sum(it.reasons.values())} of {it.n + (0 if it.n else it.n_unscored)} without a letter ({parts}); "
+        f"{100 * it.answered:.1f} % of the answered are right: mend the prompt, not the pictures"
+    )
 
 
 def _numbers(it: CategoryProfile) -> str:
@@ -154,6 +265,7 @@ def _numbers(it: CategoryProfile) -> str:
 # ---------------------------------------------------------------------------------------------------------------- JSON
 
 _PLAN = TypeAdapter(Plan)
+_CONTRASTS = TypeAdapter(tuple[Contrast, ...])
 
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
@@ -161,12 +273,12 @@ def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     quotas: list[JsonValue] = [
         {"task": q.task, "skill": str(q.skill), "n": q.n, "role": q.role, "why": q.why} for q in plan.quotas
     ]
-    return {"quotas": quotas, "unserved": list(plan.unserved)}
+    return {"quotas": quotas, "unserved": list(plan.unserved), "notes": list(plan.notes), "fold": plan.fold}
 
 
 def plan_from_json(data: Mapping[str, JsonValue], where: str = "plan.json") -> Plan:
     """A plan from the content of plan.json, which may be written by hand. Raises ConfigError."""
-    unknown = sorted(data.keys() - {"quotas", "unserved"})
+    unknown = sorted(data.keys() - {"quotas", "unserved", "notes", "fold"})
     if unknown or "quotas" not in data:
         raise ConfigError(
             f"unknown key {', '.join(unknown)}" if unknown else "no key quotas",
@@ -192,13 +304,29 @@ def save_plan(path: Path, plan: Plan) -> None:
 
 def load_plan(path: Path) -> Plan:
     """Read a plan.json. Raises ConfigError."""
-    try:
-        data: object = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
-        raise ConfigError(f"cannot be read: {error}", where=str(path), fix="run `s2p plan` first") from None
+    data = _read(path, "run `s2p plan` first")
     if not isinstance(data, dict):
         raise ConfigError("expected an object", where=str(path), fix="run `s2p plan` again")
     return plan_from_json(data, str(path))
+
+
+def load_contrasts(path: Path) -> tuple[Contrast, ...]:
+    """Read the contrast.json of a diagnosis. Raises ConfigError."""
+    fix = "run `s2p diagnose` with --specialist"
+    try:
+        return _CONTRASTS.validate_python(_read(path, fix))
+    except ValidationError as error:
+        first = error.errors()[0]
+        place = ".".join(str(part) for part in first["loc"])
+        raise ConfigError(f"{place}: {first['msg']}", where=str(path), fix=fix) from None
+
+
+def _read(path: Path, fix: str) -> object:
+    try:
+        data: object = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        raise ConfigError(f"cannot be read: {error}", where=str(path), fix=fix) from None
+    return data
 
 
 def format_plan(plan: Plan) -> str:
@@ -208,4 +336,5 @@ def format_plan(plan: Plan) -> str:
         lines.append("no quotas: nothing is weak enough that a task could teach")
     total = sum(quota.n for quota in plan.quotas)
     lines.append(f"{total:6d}  pairs in all")
-    return "\n".join([*lines, *(f"unserved: {text}" for text in plan.unserved)])
+    lines += [f"unserved: {text}" for text in plan.unserved]
+    return "\n".join([*lines, *(f"note: {text}" for text in plan.notes)])

@@ -223,7 +223,7 @@ def test_options_must_be_known(tmp_path: Path) -> None:
 
 def test_unknown_shapes_and_formats(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("hello", encoding="utf-8")
-    with pytest.raises(ResultsError, match=r"looked for: .*blink_outputs.*jsonl"):
+    with pytest.raises(ResultsError, match=r"(?s)looked for:.*blink_outputs.*jsonl"):
         read_results(tmp_path)
     with pytest.raises(ResultsError, match="no such file"):
         read_results(tmp_path / "absent")

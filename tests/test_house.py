@@ -23,7 +23,7 @@ LAYERS: list[tuple[str, float]] = [
     (r"synth\.files$", 0.5),
     (r"synth\.(plugins|geometry|images|rooms|progress)(\.|$)", 1),
     (r"synth\.(marks|config)$", 1.2),
-    (r"synth\.diagnosis\.(answers|options|phrases|language|statistics)$", 1),
+    (r"synth\.diagnosis\.(answers|claims|declarations|options|phrases|language|statistics)$", 1),
     (r"synth\.dataset\.prompt$", 1),
     (r"synth\.dataset\.exports\.\w+$", 3.6),
     (r"synth\.(benchmarks|results|sources|tasks|checks)(\.|$)", 2),

@@ -3,17 +3,31 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from synth.diagnosis.contrast import to_json
+from synth.diagnosis.folds import held_out
+from synth.diagnosis.profile import make_profile
 from synth.diagnosis.statistics import wilson
 from synth.errors import ConfigError
-from synth.findings import CategoryProfile, Profile, Quota
-from synth.plan import PlanOptions, format_plan, load_plan, make_plan, plan_from_json, plan_to_json, save_plan
-from synth.types import QA, Drop, PluginOptions, Provenance, Scene, Skill, Task
+from synth.files import write_json
+from synth.findings import CategoryProfile, Contrast, ContrastItem, Profile, Quota
+from synth.plan import (
+    PlanOptions,
+    format_plan,
+    load_contrasts,
+    load_plan,
+    make_plan,
+    plan_from_json,
+    plan_to_json,
+    save_plan,
+)
+from synth.types import QA, Drop, Outcome, PluginOptions, Provenance, Scene, Skill, Task
 
 
 def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> Iterator[QA | Drop]:
@@ -56,7 +70,7 @@ def skill(
         n_unscored=0,
         majority_share=0.5,
         majority_letter="A",
-        reasons={},
+        reasons={"refusal": n - spoken} if spoken < n else {},
         flags=flags,
     )
 
@@ -163,6 +177,10 @@ def test_refusal_is_not_a_failure_of_sight() -> None:
     plan = make_plan(profile(seen, weak), PlanOptions(budget=100, replay_share=0.5), TASKS)
     assert {q.skill: q.role for q in plan.quotas} == {Skill.COUNTING: "target", Skill.RELATIVE_DEPTH: "replay"}
     assert "100 answered of 200" in plan.quotas[1].why
+    (note,) = [note for note in plan.notes if "prompt" in note]
+    assert note.startswith(
+        "relative_depth: 100 of 200 without a letter (100 refusal); 98.0 % of the answered are right"
+    )
 
 
 def test_void_keys_and_suspect_keys() -> None:
@@ -172,6 +190,132 @@ def test_void_keys_and_suspect_keys() -> None:
     assert set(by_skill(plan.quotas)) == {Skill.COUNTING}
     assert "look at the key" in plan.quotas[0].why
     assert "known to be wrong" in plan.unserved[0]
+
+
+def contrast(which: Skill, trainable: int, ambiguous: int, specialist: str = "depth", chance: float = 0.5) -> Contrast:
+    n = trainable + ambiguous
+    return Contrast(
+        category=str(which),
+        specialist=specialist,
+        n=n,
+        localised=n,
+        decided=n,
+        specialist_accuracy=trainable / n,
+        specialist_low=0.0,
+        specialist_high=1.0,
+        model_accuracy=0.0,
+        chance=chance,
+        quadrants={"trainable": trainable, "ambiguous": ambiguous},
+        reasons={},
+        items=(),
+    )
+
+
+def test_what_a_specialist_misses_too_asks_for_nothing() -> None:
+    """Equal gaps; of one skill's errors the specialist mends nine in ten, of the other's six in ten."""
+    it = profile(skill(Skill.RELATIVE_DEPTH, 100), skill(Skill.COUNTING, 50, chance=0.25))
+    options = PlanOptions(budget=300)
+    even = make_plan(it, options, TASKS)
+    assert by_skill(even.quotas) == {Skill.RELATIVE_DEPTH: 150, Skill.COUNTING: 150}
+    assert any("counting, relative_depth: counted as wholly teachable" in note for note in even.notes)
+    contrasts = [contrast(Skill.RELATIVE_DEPTH, 90, 10), contrast(Skill.COUNTING, 60, 40, chance=0.25)]
+    plan = make_plan(it, options, TASKS, contrasts)
+    assert by_skill(plan.quotas) == {Skill.RELATIVE_DEPTH: 180, Skill.COUNTING: 120}
+    assert "a specialist is right on 90 of 100 errors [83, 94 %]" in plan.quotas[0].why
+    assert not any("teachable" in note for note in plan.notes)
+    best = make_plan(it, options, TASKS, [*contrasts, contrast(Skill.RELATIVE_DEPTH, 20, 80, "worse")])
+    assert best.quotas == plan.quotas
+
+
+def test_a_specialist_that_guesses_teaches_nothing() -> None:
+    it = profile(skill(Skill.RELATIVE_DEPTH, 100), skill(Skill.COUNTING, 50, chance=0.25))
+    plan = make_plan(it, PlanOptions(budget=300), TASKS, [contrast(Skill.RELATIVE_DEPTH, 55, 45)])
+    assert by_skill(plan.quotas) == {Skill.COUNTING: 300}
+    assert "right on 55 of 100 errors [45, 64 %], no better than guessing" in plan.unserved[0]
+    few = make_plan(it, PlanOptions(budget=300), TASKS, [contrast(Skill.RELATIVE_DEPTH, 5, 4)])
+    assert Skill.RELATIVE_DEPTH in by_skill(few.quotas)
+    assert any("no specialist judged enough errors" in note for note in few.notes)
+
+
+def test_contrasts_are_read_as_the_diagnosis_writes_them(tmp_path: Path) -> None:
+    items = (
+        ContrastItem(
+            item_id="1",
+            category="relative_depth",
+            model_correct=False,
+            specialist="A",
+            reason="",
+            specialist_correct=True,
+        ),
+    )
+    made = (replace(contrast(Skill.RELATIVE_DEPTH, 90, 10), items=items), contrast(Skill.COUNTING, 60, 40))
+    path = tmp_path / "contrast.json"
+    write_json(path, to_json(made))
+    assert load_contrasts(path) == made
+    path.write_text('[{"category": "counting"}]', encoding="utf-8")
+    with pytest.raises(ConfigError, match=r"0\.specialist") as caught:
+        load_contrasts(path)
+    assert caught.value.where == str(path)
+
+
+@pytest.mark.parametrize("budget", [7, 100, 999])
+@pytest.mark.parametrize("max_share", [0.1, 0.4, 0.6, 1.0])
+def test_no_skill_takes_it_all(budget: int, max_share: float) -> None:
+    gaps = ((Skill.RELATIVE_DEPTH, 40), (Skill.COUNTING, 160), (Skill.OBJECT_AT_MARK, 170), (Skill.MARK_ON_OBJECT, 175))
+    it = profile(*(skill(which, right, chance=0.05) for which, right in gaps))
+    options = PlanOptions(budget=budget, max_share=max_share, replay_share=0)
+    totals = by_skill(make_plan(it, options, TASKS).quotas)
+    assert sum(totals.values()) == budget
+    assert max(totals.values()) <= max(round(max_share * budget), -(-budget // 4))
+    if max_share == 0.4 and budget == 999:
+        first = make_plan(it, options, TASKS).quotas[0]
+        assert (first.n, "held at the cap" in first.why) == (400, True)
+        free = make_plan(it, options.model_copy(update={"max_share": 1.0}), TASKS).quotas[0]
+        assert free.n > 400 and "held at the cap" not in free.why
+
+
+def outcomes() -> list[Outcome]:
+    return [
+        Outcome(
+            item_id=f"secret-item-{i}",
+            category="secret category",
+            skill=Skill.RELATIVE_DEPTH,
+            model="m",
+            text="secret reply",
+            letter="A" if i % 9 else None,
+            reason=None if i % 9 else "refusal",
+            gold="AB"[i % 2],
+            correct=i % 2 == 0 and i % 9 != 0,
+            n_options=2,
+            n_images=1,
+            group=f"secret-group-{i}",
+            tags={"secret-tag": "secret"},
+        )
+        for i in range(200)
+    ]
+
+
+def test_a_plan_holds_nothing_of_the_benchmark(tmp_path: Path) -> None:
+    """Neither ids nor categories, replies, groups or tags pass into what generation reads."""
+    made = make_profile(outcomes(), round_number=1)
+    plan = make_plan(made, PlanOptions(budget=50), TASKS, [contrast(Skill.RELATIVE_DEPTH, 50, 5)])
+    assert plan.quotas
+    save_plan(tmp_path / "plan.json", plan)
+    assert "secret" not in (tmp_path / "plan.json").read_text(encoding="utf-8")
+
+
+def test_the_held_out_fold_does_not_move_the_plan() -> None:
+    run = outcomes()
+    hidden = {outcome.item_id for outcome in held_out(run, 2)}
+    changed = [replace(o, letter=o.gold, correct=True, reason=None) if o.item_id in hidden else o for o in run]
+    plans = [make_plan(make_profile(it, round_number=2), PlanOptions(), TASKS) for it in (run, changed)]
+    assert plans[0] == plans[1]
+    assert plans[0].fold == 2
+    assert "without the fold 2" in plans[0].notes[0]
+    seen = make_plan(make_profile(changed), PlanOptions(), TASKS)
+    assert seen.fold is None
+    assert "no fold is held out" in seen.notes[0]
+    assert plan_from_json(plan_to_json(plans[0])) == plans[0]
 
 
 def test_nothing_weak_plans_nothing() -> None:

@@ -114,3 +114,43 @@ def test_paired_sample_size(delta: float, discordance: float, n: int) -> None:
     assert st.paired_sample_size(delta, discordance) == n
     with pytest.raises(ValueError, match="cannot come"):
         st.paired_sample_size(discordance + 0.01, discordance)
+
+
+@pytest.mark.parametrize(
+    ("n", "delta", "at_20", "at_30"),
+    [
+        (150, 0.05, 0.21, 0.16),
+        (300, 0.05, 0.45, 0.31),
+        (500, 0.05, 0.68, 0.50),
+        (800, 0.05, 0.88, 0.71),
+        (1000, 0.05, 0.94, 0.82),
+        (150, 0.10, 0.74, 0.57),
+        (300, 0.10, 0.97, 0.87),
+    ],
+)
+def test_power_agrees_with_simulations(n: int, delta: float, at_20: float, at_30: float) -> None:
+    """Simulated figures for the exact test, made elsewhere; a simulation is good to a point or two."""
+    assert st.mcnemar_power(n, delta, 0.2) == pytest.approx(at_20, abs=0.012)
+    assert st.mcnemar_power(n, delta, 0.3) == pytest.approx(at_30, abs=0.012)
+
+
+def test_power_is_the_sum_over_all_tables() -> None:
+    """Every table of 30 items by brute force, with SciPy's test and probabilities."""
+    n, delta, discordance = 30, 0.25, 0.4
+    shares = [(discordance + delta) / 2, (discordance - delta) / 2, 1 - discordance]
+    power = 0.0
+    for gains in range(n + 1):
+        for losses in range(n + 1 - gains):
+            changed = gains + losses
+            if changed and reference.binomtest(min(gains, losses), changed, 0.5).pvalue <= 0.05:
+                power += reference.multinomial.pmf([gains, losses, n - changed], n, shares)
+    assert st.mcnemar_power(n, delta, discordance) == pytest.approx(power, rel=1e-9)
+    assert st.mcnemar_power(n, -delta, discordance) == pytest.approx(power, rel=1e-9)
+
+
+def test_power_at_the_bounds() -> None:
+    assert st.mcnemar_power(5, 1.0, 1.0) == 0.0  # five changes of five cannot reach 0.05
+    assert st.mcnemar_power(6, 1.0, 1.0) == pytest.approx(1.0)
+    assert 0.75 < st.mcnemar_power(st.paired_sample_size(0.05, 0.2), 0.05, 0.2) < 0.80
+    with pytest.raises(ValueError, match="cannot come"):
+        st.mcnemar_power(100, 0.3, 0.2)

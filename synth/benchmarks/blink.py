@@ -1,21 +1,28 @@
-"""BLINK (Fu et al. 2024): 14 kinds of perception, multiple choice, from a local copy of its dataset on the Hub.
+"""BLINK (Fu et al. 2024): 14 kinds of perception, multiple choice.
 
-The folder holds one folder a task (`Relative_Depth/val-00000-of-00001.parquet`, `Relative_Depth/test-…`). Item counts
-and human accuracy are those of the paper's table; option texts are given where every item of a task has the same.
-The answers of Relative_Reflectance were wrong until September 2025: use a copy made since.
+Read from a copy of its dataset on the Hub, one folder a task (`Relative_Depth/val-00000-of-00001.parquet`,
+`Relative_Depth/test-…`), or from VLMEvalKit's `BLINK.tsv`, which holds val alone. Item counts and human accuracy are
+those of the paper's table; option texts are given where every item of a task has the same. The answers of
+Relative_Reflectance were wrong until September 2025 (zeyofu/BLINK_Benchmark#13), in `BLINK.tsv` until May 2026: use a
+copy made since. The old table is refused; `s2p diagnose` knows the old key in results.
 """
 
 from __future__ import annotations
 
 import hashlib
-import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
+from synth.benchmarks._choices import letter_of
+from synth.benchmarks._harvest import Harvest
+from synth.benchmarks._tables import Pictures, Row, TableOptions, fetch, files_of, locate, open_table, read_rows
+from synth.dataset.prompt import item_prompt
 from synth.errors import BenchmarkError
-from synth.types import LETTERS, Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.files import sha256_file
+from synth.types import Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
 
 
 @dataclass(frozen=True)
@@ -63,15 +70,15 @@ CHOICES: Mapping[str, tuple[str, ...]] = {
     "Relative_Reflectance": ("A is darker", "B is darker", "About the same"),
     "Forensic_Detection": ("the first image", "the second image", "the third image", "the fourth image"),
 }
-_COLUMNS = ("idx", "question", "choices", "answer", "prompt", "image_1", "image_2", "image_3", "image_4")
-_FIX = "fetch the whole dataset again: 14 folders, each with a val and a test parquet file"
+_IMAGES = ("image_1", "image_2", "image_3", "image_4")
+_TSV_OLD = "3b6649b6a662184ea046908e5506260e"
+_TSV_NEW = "d5e8af148b10ac69f535ff7b23f3f989"
 
 
-class Options(PluginOptions):
-    """Where the local copy is."""
+class Options(TableOptions):
+    """Where the copy is."""
 
-    path: str
-    """Folder with one folder a task."""
+    repo: str = "BLINK-Benchmark/BLINK"
     splits: tuple[Literal["val", "test"], ...] = ("val", "test")
     """The answers of test are hidden; a guard still needs its pictures."""
 
@@ -79,110 +86,96 @@ class Options(PluginOptions):
 def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
     """Every item of the splits. Raises BenchmarkError where a task, a file, a column or an item is missing."""
     chosen = narrow(options, Options)
-    folder = Path(chosen.path)
-    if not folder.is_dir():
-        raise BenchmarkError("no such folder", where=str(folder), fix=_FIX)
+    root = locate(chosen, "blink")
     if not chosen.splits:
-        raise BenchmarkError("no split chosen", where=str(folder), fix="splits: [val, test]")
-    items: list[Item] = []
+        raise BenchmarkError("no split chosen", where=str(root), fix="splits: [val, test]")
+    table = root / "BLINK.tsv" if (root / "BLINK.tsv").is_file() else root
+    return _tsv(table, chosen, progress) if table.is_file() else _folders(root, chosen, progress)
+
+
+def _folders(root: Path, chosen: Options, progress: Progress | None) -> BenchmarkData:
+    harvest = Harvest("blink", str(root))
     digest = hashlib.sha256()
-    for done, category in enumerate(TASKS):
+    counts: dict[str, tuple[int, int]] = {}
+    for done, (category, task) in enumerate(TASKS.items(), start=1):
         for split in chosen.splits:
-            files = _files(folder, category, split)
-            for file in files:
-                digest.update(hashlib.sha256(file.read_bytes()).digest())
-            found = [_item(row, category, where) for row, where in _rows(files)]
-            _check_count(found, category, split, folder)
-            items += found
+            files = files_of(root / category, [f"{split}-*.parquet"])
+            digest.update("".join(sha256_file(file) for file in files).encode())
+            found = [_item(row, category) for row in read_rows(files)]
+            counts[f"items of {category} {split}"] = (len(found), task.n[split])
+            harvest.items += found
         if progress is not None:
-            progress(done + 1, len(TASKS))
-    return BenchmarkData(name="blink", revision=digest.hexdigest()[:16], items=tuple(_grouped(items)))
+            progress(done, len(TASKS))
+    version = "" if set(chosen.splits) == {"val", "test"} else "+".join(chosen.splits)
+    return harvest.data(digest.hexdigest()[:16], counts, chosen.allow_partial, version)
 
 
-def _files(folder: Path, category: str, split: str) -> list[Path]:
-    files = sorted(folder.glob(f"{category}/{split}-*.parquet"))
-    if not files:
-        raise BenchmarkError(f"no {split}-*.parquet of {category}", where=str(folder / category), fix=_FIX)
-    shards = re.search(r"-of-(\d+)\.parquet$", files[0].name)
-    if shards is not None and len(files) != int(shards[1]):
-        found = f"{len(files)} of {int(shards[1])} files"
-        raise BenchmarkError(f"{found} of {category} {split}", where=str(folder / category), fix=_FIX)
-    return files
+def _tsv(file: Path, chosen: Options, progress: Progress | None) -> BenchmarkData:
+    """VLMEvalKit's table. Its prompt is another one than BLINK's; here the options are lettered as in BLINK."""
+    if chosen.splits != ("val",):
+        raise BenchmarkError(
+            "this table holds val alone, and a guard needs the pictures of test too",
+            where=str(file),
+            fix=f"{fetch(chosen.model_copy(update={'path': ''}), 'blink')}; or set splits: [val] to evaluate only",
+        )
+    with file.open("rb") as handle:
+        md5 = hashlib.file_digest(handle, "md5").hexdigest()
+    if md5 == _TSV_OLD:
+        raise BenchmarkError(
+            "this copy holds the wrong answers of Relative_Reflectance that were replaced in May 2026",
+            where=str(file),
+            fix=f"fetch BLINK.tsv again: its md5 must be {_TSV_NEW}",
+        )
+    table = open_table(chosen.model_copy(update={"path": str(file)}), "blink", ())
+    harvest = Harvest("blink", str(file))
+    harvest.items += [_tsv_item(row, table.pictures) for row in table.each(progress)]
+    found = Counter(item.category for item in harvest.items)
+    counts = {f"items of {name} val": (found[name], task.n["val"]) for name, task in TASKS.items()}
+    # A table that somebody wrote again may hold either key, so its numbers must not pass for the known one's.
+    version = "val" if md5 == _TSV_NEW else "val-unknown_key"
+    return harvest.data(table.digest(), counts, chosen.allow_partial, version)
 
 
-def _rows(files: list[Path]) -> Iterator[tuple[Mapping[str, object], str]]:
-    import pyarrow
-    import pyarrow.parquet
-
-    for file in files:
-        try:
-            table = pyarrow.parquet.read_table(file)
-            missing = [name for name in _COLUMNS if name not in table.column_names]
-            if missing:
-                raise BenchmarkError(f"no column {', '.join(missing)}", where=str(file), fix=_FIX)
-            rows: list[Mapping[str, object]] = table.select(list(_COLUMNS)).to_pylist()
-        except (OSError, pyarrow.ArrowInvalid) as error:
-            raise BenchmarkError(f"not a parquet file that can be read: {error}", where=str(file), fix=_FIX) from None
-        for number, row in enumerate(rows):
-            yield row, f"{file}: row {number}"
-
-
-def _item(row: Mapping[str, object], category: str, where: str) -> Item:
-    task = TASKS[category]
-    images = tuple(_images(row))
-    if len(images) < task.images:
-        raise BenchmarkError(f"{len(images)} of {task.images} images", where=where, fix=_FIX)
-    choices = row["choices"]
-    if not isinstance(choices, list) or not 2 <= len(choices) <= len(LETTERS):
-        raise BenchmarkError(f"expected a list of options, found {choices!r}", where=where, fix=_FIX)
-    answer = str(row["answer"]).strip("() ")
-    if answer != "hidden" and answer not in LETTERS[: len(choices)]:
-        raise BenchmarkError(f"the answer {row['answer']!r} is none of {len(choices)} options", where=where, fix=_FIX)
-    return Item(
-        item_id=str(row["idx"]),
-        category=category,
-        skill=task.skill,
-        question=str(row["question"]),
-        choices=tuple(str(choice) for choice in choices),
-        answer=None if answer == "hidden" else answer,
-        prompt=str(row["prompt"]),
-        images=images,
+def _item(row: Row, category: str) -> Item:
+    choices = row.texts("choices")
+    return _checked(
+        Item(
+            item_id=row.need("idx"),
+            category=category,
+            skill=TASKS[category].skill,
+            question=row.need("question"),
+            choices=choices,
+            answer=letter_of(row.need("answer"), choices, row.where),
+            prompt=row.need("prompt"),
+            images=Pictures(()).of(row, *_IMAGES),
+        ),
+        row.where,
     )
 
 
-def _images(row: Mapping[str, object]) -> Iterator[bytes]:
-    for name in ("image_1", "image_2", "image_3", "image_4"):
-        image = row[name]
-        data = image.get("bytes") if isinstance(image, dict) else None
-        if isinstance(data, bytes) and data:
-            yield data
+def _tsv_item(row: Row, pictures: Pictures) -> Item:
+    category = row.among("category", TASKS)
+    question, choices = row.need("question"), row.lettered()
+    return _checked(
+        Item(
+            item_id=row.need("index"),
+            category=category,
+            skill=TASKS[category].skill,
+            question=question,
+            choices=choices,
+            answer=letter_of(row.need("answer"), choices, row.where),
+            prompt=item_prompt(f"{question}\nSelect from the following choices.", choices),
+            images=pictures.of(row, "image"),
+        ),
+        row.where,
+    )
 
 
-def _check_count(found: list[Item], category: str, split: str, folder: Path) -> None:
-    ids = {item.item_id for item in found}
-    expected = TASKS[category].n[split]
-    if len(ids) < expected:
-        raise BenchmarkError(f"{len(ids)} of {expected} items of {category} {split}", where=str(folder), fix=_FIX)
-    if len(ids) < len(found):
-        raise BenchmarkError(f"{len(found) - len(ids)} items of {category} {split} twice", where=str(folder), fix=_FIX)
-
-
-def _grouped(items: list[Item]) -> Iterator[Item]:
-    """Items that share a picture, directly or through a third one, form one group."""
-    parent: dict[str, str] = {}
-
-    def root(name: str) -> str:
-        while parent.setdefault(name, name) != name:
-            parent[name] = parent[parent[name]]
-            name = parent[name]
-        return name
-
-    pictures = [[hashlib.sha256(data).hexdigest()[:16] for data in item.images] for item in items]
-    for names in pictures:
-        for name in names[1:]:
-            parent[root(name)] = root(names[0])
-    for item, names in zip(items, pictures, strict=True):
-        yield replace(item, group=root(names[0]))
+def _checked(item: Item, where: str) -> Item:
+    expected = TASKS[item.category].images
+    if len(item.images) < expected:
+        raise BenchmarkError(f"{len(item.images)} of {expected} images", where=where, fix="fetch the file again")
+    return item
 
 
 BENCHMARK = Benchmark(

@@ -11,9 +11,9 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 
+from synth.benchmarks._tables import Pictures
 from synth.dataset.prompt import item_prompt
 from synth.errors import BenchmarkError
 from synth.types import LETTERS, Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
@@ -30,27 +30,6 @@ class Options(PluginOptions):
     """How reports call the benchmark; by default the folder's name."""
 
 
-@dataclass
-class _Reader:
-    """Reads pictures below one folder, each once."""
-
-    folder: Path
-    seen: dict[str, bytes] = field(default_factory=dict)
-
-    def picture(self, name: str, where: str) -> bytes:
-        if name not in self.seen:
-            try:
-                file = (self.folder / name).resolve()
-                if not file.is_relative_to(self.folder):
-                    raise BenchmarkError(f"the picture {name!r} lies outside the benchmark's folder", where=where)
-                self.seen[name] = file.read_bytes()
-            except (OSError, ValueError) as error:
-                raise BenchmarkError(
-                    f"the picture {name!r} cannot be read: {error}", where=where, fix="put it beside the file"
-                ) from None
-        return self.seen[name]
-
-
 def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
     """Every item with its pictures. Raises BenchmarkError with file and line; there is no half a benchmark."""
     chosen = narrow(options, Options)
@@ -59,7 +38,7 @@ def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
         lines = file.read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         raise BenchmarkError(f"cannot be read: {error}", where=str(file)) from None
-    reader = _Reader(file.parent.resolve())
+    pictures = Pictures((file.parent,))
     items: list[Item] = []
     clean: dict[str, bytes] = {}
     seen: set[str] = set()
@@ -68,8 +47,8 @@ def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
             continue
         where = f"{file}:{number}"
         row = _row(line, where)
-        items.append(_item(row, reader, where))
-        clean |= {name: reader.picture(name, where) for name in _strings(row, "clean_images", where)}
+        items.append(_item(row, pictures, where))
+        clean |= {name: pictures.file(name, where) for name in _strings(row, "clean_images", where)}
         if items[-1].item_id in seen:
             raise BenchmarkError(f"the item {items[-1].item_id!r} comes twice", where=where)
         seen.add(items[-1].item_id)
@@ -78,10 +57,13 @@ def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
     if not items:
         raise BenchmarkError("no items", where=str(file), fix=_FIX)
     digest = hashlib.sha256("\n".join(lines).encode("utf-8"))
-    for name in sorted(reader.seen):
-        digest.update(hashlib.sha256(reader.seen[name]).digest())
+    for name in sorted(pictures.seen):
+        digest.update(hashlib.sha256(pictures.seen[name]).digest())
     return BenchmarkData(
-        name=chosen.name or reader.folder.name, revision=digest.hexdigest()[:16], items=tuple(items), clean_images=clean
+        name=chosen.name or file.resolve().parent.name,
+        revision=digest.hexdigest()[:16],
+        items=tuple(items),
+        clean_images=clean,
     )
 
 
@@ -106,7 +88,7 @@ def _row(line: str, where: str) -> Mapping[str, object]:
     return row
 
 
-def _item(row: Mapping[str, object], reader: _Reader, where: str) -> Item:
+def _item(row: Mapping[str, object], pictures: Pictures, where: str) -> Item:
     choices = _strings(row, "choices", where)
     names = _strings(row, "images", where)
     if not 2 <= len(choices) <= len(LETTERS) or not names:
@@ -122,7 +104,7 @@ def _item(row: Mapping[str, object], reader: _Reader, where: str) -> Item:
         choices=choices,
         answer=_answer(row, len(choices), where),
         prompt=_string(row, "prompt", where) if "prompt" in row else item_prompt(question, choices),
-        images=tuple(reader.picture(name, where) for name in names),
+        images=tuple(pictures.file(name, where) for name in names),
         group=_string(row, "group", where) if row.get("group") else "",
         tags=_tags(row, where),
     )

@@ -116,7 +116,7 @@ def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
     groups = {item.group for item in items}
     for frame in frames:
         if f"room-{frame.seed}" in groups:
-            used[f"room-{frame.seed}-{frame.view}"] = encode_png(frame.rgb)
+            used[_clean_name(frame)] = encode_png(frame.rgb)
     revision = f"{RENDERER_VERSION}-{chosen.first_seed}-{chosen.n_rooms}-{chosen.size}-{chosen.seed}"
     return BenchmarkData(name="rooms", revision=revision, items=tuple(items), clean_images=used)
 
@@ -152,7 +152,14 @@ def _item(category: str, index: int, ask: _Ask, frame: RoomFrame, rng: np.random
         images=(encode_png(drawn.rgb),),
         group=f"room-{frame.seed}",
         tags=ask.tags,
+        marks=(ask.marks,),
+        clean=(_clean_name(frame),),
     )
+
+
+def _clean_name(frame: RoomFrame) -> str:
+    """Name of the picture without marks in the benchmark's clean images."""
+    return f"room-{frame.seed}-{frame.view}"
 
 
 # ------------------------------------------------------------------------------------------------------ perception

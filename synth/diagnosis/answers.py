@@ -11,13 +11,33 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
+from operator import itemgetter
+from typing import Literal
 
+from synth.diagnosis import declarations as declared
 from synth.diagnosis import language as lang
+from synth.diagnosis import phrases
+from synth.diagnosis.claims import claimed
+from synth.diagnosis.options import (
+    Mention,
+    Options,
+    contradictions,
+    is_negated,
+    may_contradict,
+    mentions,
+    only,
+    prepare,
+    stands_for_option,
+    text_at,
+)
 from synth.types import LETTERS
 
 REASONS = ("refusal", "ambiguous", "empty", "truncated", "out_of_range", "conflict", "error")
 """Every reason of `read_answer`. `refusal` holds "none of the options" too, `error` a harness's own failure text."""
 MARK_CONFLICT = "mark_conflict"
+_Kind = Literal["words", "line", "crown"]
+_SHORT = 160
+"""Characters of a reply that is worth remembering."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,6 +49,10 @@ class Reading:
     """Why there is no letter; None where there is one."""
     note: str = ""
     """`mark_conflict`: read by its text, and the text names a mark with another option's letter."""
+    by_letter: str | None = None
+    """Of a `conflict`: the option whose letter is said; None where no letter is said clearly."""
+    by_text: str | None = None
+    """Of a `conflict`: the option whose text is said."""
 
 
 def read_answer(text: str | None, n_options: int, choices: Sequence[str] = ()) -> Reading:
@@ -45,281 +69,202 @@ def read_answer(text: str | None, n_options: int, choices: Sequence[str] = ()) -
     The order: special tokens and thinking traces are removed; a bare letter; the last declaration; a letter that leads
     or ends the reply; the only bracketed letter; the only option named by its text; then the reasons.
     """
-    raw = lang.without_thought(text or "")
+    text = text or ""
+    # Runs of short replies say the same few things again and again.
+    return (_read_short if len(text) <= _SHORT else _read)(text, n_options, tuple(choices))
+
+
+def _read(text: str, n_options: int, choices: tuple[str, ...]) -> Reading:
+    raw = lang.without_thought(text)
     if raw is None:
         return Reading(None, "truncated")
-    raw = lang.SPECIAL.sub(" ", raw).strip()
+    raw = lang.without_special(raw).strip()
     if not raw:
         return Reading(None, "empty")
-    options = _options(n_options, tuple(choices))
+    options = prepare(n_options, choices)
     plain = lang.plain(raw).strip()
-    bare = lang.BARE.fullmatch(plain)
+    bare = phrases.BARE.fullmatch(plain)
     if bare is not None:
         return _bare(bare[1].upper(), options)
     if lang.HARNESS_FAILED.match(plain):
         return Reading(None, "error")
-    reading = _declared(raw, plain, options) or _placed(plain, options)
+    given = declared.clues(plain)
+    reading = _formal(raw, options) or _declared(given, options) or _placed(plain, options)
+    instead = declared.correction(given)
+    if instead is not None:
+        reading = _corrected(plain[instead:], reading, options)
     if reading is None or reading.letter is None:
         return reading or _named(plain, options)
     # A reply that pairs letters and texts in two ways contradicts itself, however clear its last word.
-    clashes = bool(options.starts) and _clash(_mentions(lang.words(plain), options), options)
-    return Reading(None, "conflict") if clashes else reading
+    if may_contradict(plain, options):
+        found = mentions(lang.words(plain), options)
+        if contradictions(found, options):
+            return _contradictory(found, options, reading.letter)
+    return reading
 
 
-# ------------------------------------------------------------------------------------------------------------- options
+_read_short = lru_cache(maxsize=65_536)(_read)
 
 
-@dataclass(frozen=True, slots=True)
-class _Options:
-    """The options of an item, prepared for matching."""
-
-    count: int
-    starts: dict[str, tuple[tuple[tuple[str, ...], str], ...]]
-    """First word → (words, letter), longest first."""
-    marks: dict[str, str]
-    """Mark → letter, where the texts are bare marks ("Point A")."""
-    subjects: dict[str, tuple[str, str]]
-    """Mark → (predicate, letter), where the texts speak of marks ("A is closer")."""
-    noted: frozenset[str]
-    """Letters whose text names a mark that is another option's letter."""
-    swapped: frozenset[str]
-    """Letters that are the whole text of another option."""
-    telling: frozenset[str]
-    """Words at which a mention can begin, beside bracketed letters."""
-
-
-@lru_cache(maxsize=4096)
-def _options(n_options: int, choices: tuple[str, ...]) -> _Options:
-    count = n_options or len(choices) or 10
-    texts: dict[tuple[str, ...], list[str]] = {}
-    marks: dict[str, str] = {}
-    subjects: dict[str, tuple[str, str]] = {}
-    noted: set[str] = set()
-    swapped: set[str] = set()
-    for letter, choice in zip(LETTERS[:count], choices, strict=False):
-        words = [w for w in lang.words(lang.plain(choice)) if w not in lang.ENDS]
-        named = [w for w in words if len(w) == 1 and w in LETTERS]
-        if named and letter not in named and named[0] in LETTERS[:count]:
-            noted.add(letter)
-            swapped |= set(named) if len(words) == 1 else set()
-        if len(named) == 1 and len(words) <= 2 and words[-1] == named[0]:
-            marks[named[0]] = letter
-        elif len(named) == 1 and words[0] == named[0] and words[-1] not in lang.TO_BE:
-            subjects[named[0]] = (words[-1], letter)
-        if len(words) > 1 and words[0] in lang.ARTICLES:
-            words = words[1:]
-        texts.setdefault(tuple(w.casefold() for w in words), []).append(letter)
-    starts: dict[str, list[tuple[tuple[str, ...], str]]] = {}
-    for key, letters in sorted(texts.items(), key=lambda pair: -len(pair[0])):
-        if key and len(letters) == 1:
-            starts.setdefault(key[0], []).append((key, letters[0]))
-    prepared = {first: tuple(found) for first, found in starts.items()}
-    telling = frozenset(LETTERS) | prepared.keys()
-    return _Options(count, prepared, marks, subjects, frozenset(noted), frozenset(swapped), telling)
-
-
-def _text_at(words: Sequence[str], i: int, options: _Options) -> tuple[int, str] | None:
-    """(length, letter) of the longest option text that begins at word i."""
-    for key, letter in options.starts.get(words[i].casefold(), ()):
-        if len(key) == 1 or tuple(w.casefold() for w in words[i : i + len(key)]) == key:
-            return len(key), letter
-    return None
-
-
-def _bare(letter: str, options: _Options) -> Reading:
+def _bare(letter: str, options: Options) -> Reading:
     if LETTERS.index(letter) >= options.count:
         return Reading(None, "out_of_range")
-    return Reading(None, "conflict") if letter in options.swapped else Reading(letter, None)
+    other = options.swapped.get(letter)
+    return _said(letter) if other is None else _conflict(letter, other)
 
 
-def _by_text(letter: str, options: _Options) -> Reading:
+_SAID = {letter: Reading(letter, None) for letter in LETTERS}
+
+
+def _said(letter: str) -> Reading:
+    return _SAID[letter]
+
+
+def _conflict(letter: str | None, text: str) -> Reading:
+    return Reading(None, "conflict", "", letter, text)
+
+
+def _contradictory(found: Sequence[Mention], options: Options, said: str | None) -> Reading:
+    """A reply that gives an option's text another option's letter: read by what it declares, else by its last pair."""
+    pairs = contradictions(found, options)
+    texts = dict(pairs)
+    if said is None:
+        return _conflict(*pairs[-1])
+    if said in texts or any(m.letter == said and not m.by_text for m in found):
+        return _conflict(said, texts.get(said, said))
+    return _conflict({text: letter for letter, text in pairs}.get(said, said), said)
+
+
+def _by_mark(mark: str, options: Options) -> Reading | None:
+    letter = options.mark(mark)
+    return None if letter is None else _by_text(letter, options)
+
+
+def _by_text(letter: str, options: Options) -> Reading:
     return Reading(letter, None, MARK_CONFLICT if letter in options.noted else "")
-
-
-# ------------------------------------------------------------------------------------------------------------ mentions
-
-
-@dataclass(frozen=True, slots=True)
-class _Mention:
-    letter: str
-    place: int
-    end: int
-    by_text: bool
-    negated: bool
-
-
-def _mentions(words: Sequence[str], options: _Options) -> list[_Mention]:
-    """Options named in a text: bracketed letters, "option B", option texts as whole words, and marks."""
-    found: list[_Mention] = []
-    end = 0
-    for i in [i for i, w in enumerate(words) if w in options.telling or w[0] in lang.BRACKETS]:
-        if i < end:
-            continue
-        letter, end, by_text = _mention_at(words, i, options)
-        if letter and not _is_compared(words, i):
-            found.append(_Mention(letter, i, end, by_text, _is_negated(words, i, end)))
-    return found
-
-
-def _mention_at(words: Sequence[str], i: int, options: _Options) -> tuple[str, int, bool]:
-    """(letter or "", index behind it, read by text) of what stands at word i."""
-    word = words[i]
-    if word[0] in lang.BRACKETS:
-        return word[1:-1].strip().upper(), i + 1, False
-    capital = len(word) == 1 and word in LETTERS
-    if capital and i and words[i - 1] in lang.LABEL_WORDS:
-        return word, i + 1, False
-    hit = _text_at(words, i, options)
-    if hit is not None:
-        return (hit[1] if _stands_for_option(words, i, hit[0]) else ""), i + hit[0], True
-    if capital and word in options.marks and i and words[i - 1] in lang.MARK_WORDS:
-        return options.marks[word], i + 1, True
-    if capital and word in options.subjects:
-        return _subject(words, i, options)
-    return "", i + 1, True
-
-
-def _subject(words: Sequence[str], i: int, options: _Options) -> tuple[str, int, bool]:
-    """ "A, which is on the car, seems to be closer" says the option "A is closer"."""
-    predicate, letter = options.subjects[words[i]]
-    before = next((w for w in words[max(0, i - 3) : i][::-1] if w not in lang.MARK_WORDS | lang.ARTICLES), "")
-    if before in lang.PREPOSITIONS:
-        return "", i + 1, True
-    for j in range(i + 1, min(len(words), i + 26)):
-        if words[j] in lang.ENDS or words[j] in options.subjects:
-            break
-        if words[j] == predicate:
-            denied = any(w in lang.NEGATIONS for w in words[i + 1 : j])
-            return ("" if denied else letter), j + 1, True
-    return "", i + 1, True
-
-
-def _stands_for_option(words: Sequence[str], i: int, length: int) -> bool:
-    """Yes and no are answers at the head of a clause, "no" is a determiner elsewhere; "right" may mean correct."""
-    if length > 1:
-        return True
-    before = words[i - 1] if i else "."
-    after = words[i + 1] if i + length < len(words) else "."
-    word = words[i].casefold()
-    if word in lang.PARTICLES:
-        heads = before in lang.ENDS or before == ","
-        return heads and (after in lang.ENDS or after == "," or after in lang.AFTER_PARTICLE)
-    return not (word == "right" and after in lang.RIGHT_MEANS_CORRECT)
-
-
-def _is_negated(words: Sequence[str], start: int, end: int) -> bool:
-    """Denied, or one of several ("the second or third image")."""
-    nearest = start - 2 if start and words[start - 1] in lang.ARTICLES else start - 1
-    if (nearest >= 0 and words[nearest] in ("or", "nor")) or words[end : end + 1] in (["or"], ["nor"]):
-        return True
-    for back in range(start - 1, max(-1, start - 6), -1):
-        if words[back] in lang.ENDS or words[back] == ",":
-            break
-        if words[back] in lang.NEGATIONS:
-            return True
-    behind = words[end : end + 2]
-    return bool(behind) and (behind[0] in lang.NEGATIONS or tuple(behind) in lang.NEGATED_BEHIND)
-
-
-def _is_compared(words: Sequence[str], start: int) -> bool:
-    """The second term of a comparison ("nearer than B") is not what the sentence asserts."""
-    for back in range(start - 1, max(-1, start - 5), -1):
-        if words[back] in lang.ENDS or words[back] == ",":
-            return False
-        if words[back] in lang.COMPARED or (back and (words[back - 1], words[back]) in lang.COMPARED_PAIRS):
-            return True
-    return False
-
-
-def _only(mentions: Sequence[_Mention]) -> str | None:
-    """The one letter that is named, and nowhere denied."""
-    letters = {m.letter for m in mentions}
-    return letters.pop() if len(letters) == 1 and not any(m.negated for m in mentions) else None
-
-
-def _clash(mentions: Sequence[_Mention], options: _Options) -> bool:
-    """A letter stands next to another option's text: "the second image (B)" where it is A.
-
-    A letter that no option has ("the third image (C)" of two) numbers the pictures and takes no option's name away.
-    """
-    return any(
-        a.letter != b.letter and a.by_text and not b.by_text and b.place == a.end and not b.negated
-        and LETTERS.index(b.letter) < options.count
-        for a, b in pairwise(mentions)
-    )  # fmt: skip
 
 
 # -------------------------------------------------------------------------------------------------------- declarations
 
 
-def _declared(raw: str, text: str, options: _Options) -> Reading | None:
+def _corrected(rest: str, reading: Reading | None, options: Options) -> Reading | None:
+    """What holds after "wait, …" or "actually, …"; what was said before only where nothing else is named there."""
+    first = phrases.LETTER.match(rest)
+    alone = first is not None and (first[1] is not None or phrases.DELIMITER.match(rest, first.end()) is not None)
+    later = _declared(declared.clues(rest), options) or (
+        _fragment(lang.head(rest, 0), options) if alone else _placed(rest, options)
+    )
+    if later is not None:
+        return later
+    if reading is None:
+        return None
+    words = lang.words(rest)
+    named = {m.letter for m in mentions(words, options)}
+    named |= {w for w, after in pairwise([*words, "."]) if w in LETTERS[: options.count] and after in lang.TO_BE}
+    return Reading(None, "ambiguous") if named - {reading.letter} else reading
+
+
+def _formal(raw: str, options: Options) -> Reading | None:
+    for body in map(lang.plain, declared.formal(raw)):
+        reading = _fragment(body, options) or _declared(declared.clues(body), options)
+        if reading is not None:
+            return reading
+    return None
+
+
+def _declared(given: declared.Clues, options: Options) -> Reading | None:
     """The last explicit declaration that can be read."""
-    if "<" in raw or "\\" in raw or ":" in raw:
-        for m in reversed(list(lang.FORMAL.finditer(raw))):
-            body = lang.plain(next((g for g in m.groups() if g is not None), ""))
-            reading = _fragment(body, options) or _declared("", body, options)
-            if reading is not None:
-                return reading
-    found: list[tuple[int, Reading | None]] = []
-    for m in lang.declarations(text):
-        if not lang.UNDECIDED.search(text, max(0, m.start() - 110), m.end()):
-            found.append((m.end(), _after(text, m.end(), options)))
-    for m in lang.OWN_LINE.finditer(text):
-        undecided = lang.UNDECIDED.search(text, max(0, m.start() - 110), m.start())
-        if not undecided and not _begins_list(text, m.end(), m[1]):
-            found.append((m.end(), _fragment(lang.head(text, m.start(1) - 1), options)))
-    for m in lang.CROWNED.finditer(text):
-        letter = m[1] or m[2]
-        undecided = lang.UNDECIDED.search(text, max(0, m.start() - 110), m.start())
-        if LETTERS.index(letter) < options.count and not undecided:
-            found.append((m.end(), Reading(letter, None)))
-    readable = [(place, reading) for place, reading in found if reading is not None]
-    return max(readable, key=lambda pair: pair[0])[1] if readable else None
+    text = given.text
+    found: list[tuple[int, int, _Kind, str]] = [
+        (end, doubt, "words", "") for doubt, end in declared.declarations(given)
+    ]
+    found += [(m.end(), m.start(), "line", m[1]) for m in declared.own_lines(text)]
+    found += [(end, start, "crown", letter) for letter, start, end in declared.crowned(given)]
+    for place, doubt, kind, letter in sorted(found, key=itemgetter(0), reverse=True):
+        if phrases.undecided(text, doubt):
+            continue
+        if kind == "words":
+            reading = _after(text, place, options)
+        elif kind == "line":
+            reading = None if _begins_list(text, place, letter) else _on_line(text, doubt, options)
+        else:
+            reading = _crowned(text, doubt, letter, options)
+        if reading is not None:
+            return reading
+    return None
 
 
-def _after(text: str, place: int, options: _Options) -> Reading | None:
+def _on_line(text: str, colon: int, options: Options) -> Reading | None:
+    return _fragment(lang.head(text, colon + 1), options)
+
+
+def _crowned(text: str, start: int, letter: str, options: Options) -> Reading | None:
+    if LETTERS.index(letter) >= options.count:
+        return None
+    marked = phrases.MARKED.search(text, max(0, start - 12), start) is not None
+    return (_by_mark(letter, options) if marked else None) or _said(letter)
+
+
+def _after(text: str, place: int, options: Options) -> Reading | None:
     """Read what is declared at a place of the text."""
     fragment = lang.head(text, place)
-    filler = lang.FILLER.match(fragment)
+    filler = phrases.FILLER.match(fragment) if "\n" in fragment else None
     start = filler.end() if filler is not None else 0
-    lead = lang.LINE_LETTER.match(fragment[start:]) if "\n" in fragment[:start] else None
+    lead = phrases.LINE_LETTER.match(fragment, start) if "\n" in fragment[:start] else None
     if lead is not None and _begins_list(text, place + start, lead[1] or lead[2]):
         return None
     reading = _fragment(fragment, options)
     if reading is None:
-        again = lang.SECOND_COPULA.match(fragment)
+        again = phrases.SECOND_COPULA.match(fragment)
         reading = _fragment(fragment[again.end() :], options, delimited=True) if again is not None else None
     return reading
 
 
 def _begins_list(text: str, place: int, letter: str) -> bool:
     """True where other options follow, each on its own line: the options are listed, not chosen."""
-    found = lang.LINE_LETTER.finditer(text, place, place + 4000)
-    return any((m[1] or m[2]).upper() != letter.upper() for m in found)
+    return any(other != letter.upper() for other in phrases.line_letters(text, place, place + 4000))
 
 
-def _fragment(text: str, options: _Options, *, delimited: bool = False) -> Reading | None:
+def _fragment(text: str, options: Options, *, delimited: bool = False) -> Reading | None:
     """Read what stands at the head of a text; None where it begins with no option.
 
     With `delimited` a bare letter must be set off ("B." or "B)"), as at the head of a whole reply.
     """
-    filler = lang.FILLER.match(text)
-    text = text[filler.end() if filler is not None else 0 :]
-    m = lang.LETTER.match(text)
+    filler = phrases.FILLER.match(text)
+    start = filler.end() if filler is not None else 0
+    ordinal = phrases.ordinal(text, start, options.count)
+    if ordinal is not None:
+        return _by_place(text, start, LETTERS[ordinal[0]], options)
+    text = text[start:]
+    picture = phrases.PICTURE.match(text)
+    if picture is not None:
+        words = _ahead(text.split("\n", 1)[0], options)
+        if text_at(words, 0, options) is not None:
+            return _text_first(words, options)
+        other = phrases.AND_ANOTHER.match(text, picture.end())
+        by_mark = _by_mark(picture[1], options)
+        if by_mark is not None:
+            return by_mark if other is None else Reading(None, "ambiguous")
+        text = text[picture.start(1) - (text[picture.start(1) - 1] == "(") :]
+    m = phrases.LETTER.match(text)
     if m is None:
-        return None if delimited else _text_first(lang.words(text.split("\n", 1)[0]), options)
+        return None if delimited else _text_first(_ahead(text.split("\n", 1)[0], options), options)
     letter = (m[1] or m[2] or m[3]).upper()
     rest = text[m.end() :]
-    if m[1] is None and not lang.DELIMITER.match(rest):
-        by_text = _text_first(lang.words(text.split("\n", 1)[0]), options)
+    if m[1] is None and not phrases.DELIMITER.match(rest):
+        by_text = _text_first(_ahead(text.split("\n", 1)[0], options), options)
         if by_text is not None:
             return by_text
-        following = lang.NEXT_WORD.match(rest)
+        following = phrases.NEXT_WORD.match(rest)
         next_word = following[1] if following is not None else "because"
-        subject = next_word in lang.AFTER_SUBJECT or (letter in "AI" and next_word not in lang.AFTER_BARE_LETTER)
+        subject = next_word in phrases.AFTER_SUBJECT or (letter in "AI" and next_word not in phrases.AFTER_BARE_LETTER)
         if delimited or subject:
             return None
-    other = lang.AND_ANOTHER.match(rest)
+    elif delimited and m[1] is not None:
+        following = phrases.NEXT_WORD.match(rest)
+        if following is not None and following[1] in phrases.VERBS:
+            return None
+    other = phrases.AND_ANOTHER.match(rest)
     if other is not None and (other[1] or other[2]) != letter:
         return Reading(None, "ambiguous")
     if LETTERS.index(letter) >= options.count:
@@ -327,78 +272,106 @@ def _fragment(text: str, options: _Options, *, delimited: bool = False) -> Readi
     return _checked(letter, rest, options)
 
 
-def _checked(letter: str, rest: str, options: _Options) -> Reading:
+def _by_place(text: str, start: int, letter: str, options: Options) -> Reading:
+    """ "Option 2", which may be the second option or the one that says 2."""
+    said = None if options.countable else _text_first(_ahead(text[start:], options), options)
+    return Reading(letter, None) if said is None or said.letter == letter else Reading(None, "ambiguous")
+
+
+def _checked(letter: str, rest: str, options: Options) -> Reading:
     """The letter, unless the option text behind it is another one's."""
-    words = lang.words(rest)
+    if not options.starts and letter not in options.swapped:
+        return _said(letter)
+    own = options.own.get(letter)
+    if own is not None:
+        said_now = rest.lstrip(" ).:,-–—").casefold().removeprefix("the ")
+        behind = said_now[len(own) : len(own) + 5]
+        whole = said_now.startswith(own) and not behind[:1].isalnum()
+        if whole and not behind.lstrip(" ,;.").startswith(("or", "and", "-", "'", "(")):
+            return _said(letter)
+    words = _ahead(rest, options)
     while words and (words[0] in lang.ENDS or words[0] == "," or words[0] in lang.ARTICLES):
         del words[0]
     if not words:
-        return Reading(None, "conflict") if letter in options.swapped else Reading(letter, None)
-    said = _text_at(words, 0, options)
-    if said is not None and said[1] != letter and _stands_for_option(words, 0, said[0]):
-        return Reading(None, "conflict")
-    return Reading(letter, None)
+        return _bare(letter, options)
+    said = text_at(words, 0, options)
+    if said is not None and said[1] != letter and stands_for_option(words, 0, said[0]):
+        return _conflict(letter, said[1])
+    if said is not None and _another(words[said[0] :], letter, options):
+        return Reading(None, "ambiguous")
+    return _said(letter)
 
 
-def _text_first(words: list[str], options: _Options) -> Reading | None:
+def _another(words: list[str], letter: str, options: Options) -> bool:
+    """ "… or (D) the fourth image", and the next entry of a list, "(A) yes (B) no"."""
+    listed = words[1:] if words[:1] and (words[0] in lang.ENDS or words[0] == ",") else words
+    if len(listed) > 1 and listed[0][0] in lang.BRACKETS:
+        entry = text_at(listed, 1, options)
+        return entry is not None and entry[1] == listed[0][1:-1].upper() != letter
+    while len(words) > 1 and (words[0] in ("or", "and", "option") or words[0] in lang.ARTICLES):
+        words = words[1:]
+        said = text_at(words, 0, options)
+        other = words[0][1:-1].upper() if words[0][0] in lang.BRACKETS else said[1] if said is not None else letter
+        if other != letter:
+            return True
+    return False
+
+
+def _ahead(text: str, options: Options) -> list[str]:
+    """The words that can hold an option's text and its denial."""
+    return lang.words(lang.head(text, 0, options.reach))
+
+
+def _text_first(words: list[str], options: Options) -> Reading | None:
     """The option whose text begins the words."""
-    hit = _text_at(words, 0, options) if words else None
+    hit = text_at(words, 0, options) if words else None
     if hit is None and len(words) > 1 and words[0] in lang.ARTICLES:
         words = words[1:]
-        hit = _text_at(words, 0, options)
-    if hit is None or _is_negated(words, 0, hit[0]):
+        hit = text_at(words, 0, options)
+    if hit is None or is_negated(words, 0, hit[0]):
         return None
+    if _another(words[hit[0] :], hit[1], options):
+        return Reading(None, "ambiguous")
     return _by_text(hit[1], options)
 
 
 # ------------------------------------------------------------------------------------------------- undeclared answers
 
 
-def _placed(text: str, options: _Options) -> Reading | None:
+def _placed(text: str, options: Options) -> Reading | None:
     """A letter that leads the reply, or begins its last line, where the reply does not list the options."""
-    if len({(m[1] or m[2]).upper() for m in lang.LINE_LETTER.finditer(text)}) > 1:
+    if len(set(phrases.line_letters(text))) > 1:
         return None
-    if lang.REASONED.match(text):
+    whole = phrases.whole_ordinal(text, options.count)
+    if whole is not None and options.countable:
+        return Reading(LETTERS[whole], None)
+    if phrases.REASONED.match(text):
         return _fragment(lang.head(text, 0), options)
-    for line in (lang.head(text, 0), lang.head(text, text.rfind("\n") + 1)):
-        reading = _fragment(line, options, delimited=True) if lang.LINE_LETTER.match(line) else None
+    last = text.rfind("\n") + 1
+    for place in (0, last) if last else (0,):
+        lead = phrases.LINE_LETTER.match(text, place)
+        reading = _fragment(lang.head(text, place), options, delimited=True) if lead is not None else None
         if reading is not None:
             return reading
     return None
 
 
-def _named(text: str, options: _Options) -> Reading:
+def _named(text: str, options: Options) -> Reading:
     """Read a reply that declares nothing, by the options that it names."""
     words = lang.words(text)
     if not any(w not in lang.ENDS and w != "," for w in words):
         return Reading(None, "empty")
-    mentions = _mentions(words, options)
-    if _clash(mentions, options):
-        return Reading(None, "conflict")
-    refuses = lang.REFUSAL.search(text) is not None
-    lettered = [m for m in mentions if not m.by_text]
+    found = mentions(words, options)
+    if contradictions(found, options):
+        return _contradictory(found, options, None)
+    refuses = phrases.refuses(text)
+    lettered = [m for m in found if not m.by_text]
     strange = [m for m in lettered if LETTERS.index(m.letter) >= options.count]
-    if not strange and _only(lettered) and not (refuses and lettered[-1].place < len(words) // 2):
-        return Reading(_only(lettered), None)
-    if refuses or lang.OPENS_REFUSAL.match(text):
+    if not strange and only(lettered) and not (refuses and lettered[-1].place < len(words) // 2):
+        return Reading(only(lettered), None)
+    if refuses or phrases.OPENS_REFUSAL.match(text):
         return Reading(None, "refusal")
     if strange:
         return Reading(None, "out_of_range" if len(strange) == len(lettered) else "ambiguous")
-    letter = _by_sentence(words, mentions) or (None if lettered else _only(mentions))
+    letter = claimed(words, found, options) or (None if lettered else only(found))
     return _by_text(letter, options) if letter is not None else Reading(None, "ambiguous")
-
-
-def _by_sentence(words: Sequence[str], mentions: Sequence[_Mention]) -> str | None:
-    """The only option of the last sentence that concludes, or else of a first sentence that judges."""
-    bounds = [-1, *(i for i, w in enumerate(words) if w in lang.ENDS), len(words)]
-    spans = [(a + 1, b) for a, b in pairwise(bounds) if b - a > 1]
-    for start, end in reversed(spans):
-        head = tuple(words[start : start + 2])
-        if head[0] in lang.CONCLUDES or head in lang.CONCLUDING_PAIRS:
-            inside = [m for m in mentions if start <= m.place < end]
-            if inside:
-                return _only(inside)
-    start, end = spans[0]
-    inside = [m for m in mentions if start <= m.place < end]
-    listed = words[start][0] in lang.BRACKETS
-    return _only(inside) if not listed and any(w in lang.JUDGES for w in words[start:end]) else None

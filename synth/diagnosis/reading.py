@@ -1,21 +1,35 @@
 """Result files → outcomes: pick the format, read the rows, read each reply, score it. Rows in are outcomes out.
 
-`outcomes.jsonl` holds one object a line in the order of `_KEYS`; `group`, `tags` and `probabilities` only where they
-are not empty.
+`outcomes.jsonl` holds one object a line in the order of `_KEYS`; `group`, `tags`, `probabilities`, `prompt_hash`,
+`harness_correct` and `judge` only where they are known.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import TypeVar
 
 from synth.diagnosis.answers import Reading, read_answer
+from synth.diagnosis.joining import fold, join
 from synth.errors import ResultsError
 from synth.files import atomic
 from synth.plugins import BENCHMARKS, RESULTS, load, load_all, names
-from synth.types import LETTERS, Benchmark, JsonValue, Outcome, Reply, ResultsFormat, Skill
+from synth.types import (
+    LETTERS,
+    Benchmark,
+    BenchmarkData,
+    Item,
+    JsonValue,
+    Outcome,
+    Reply,
+    ResultsFormat,
+    Skill,
+)
 
 _KEYS = (
     "item_id", "category", "skill", "model", "text", "letter", "reason", "gold", "correct", "n_options", "n_images",
@@ -24,91 +38,173 @@ _FIX = "write the file again with `s2p diagnose` or `s2p evaluate`"
 ValueT = TypeVar("ValueT")
 
 
-def read_results(path: Path, format: str = "auto", trust_released: bool = False) -> list[Outcome]:
-    """The outcomes of a result file or folder.
+def read_results(
+    path: Path,
+    format: str = "auto",
+    trust_released: bool = False,
+    items: BenchmarkData | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
+) -> list[Outcome]:
+    """The outcomes of a result file or folder, one a row.
 
     Args:
         path: what a run of a benchmark left behind; our own `outcomes.jsonl` is taken as it is.
-        format: name of a results plug-in, or "auto" to recognise it.
+        format: name of a results plug-in, or "auto" to recognise it by content.
         trust_released: take the letters that the file itself brings ("Z" is a refusal) and do not read the replies.
+        items: the benchmark that was run: ids, categories, options, right answers and groups are then its own
+            (`synth.diagnosis.joining` says how rows find their items, and tells what is missing or unknown).
+        columns: our field → the file's column, for tables whose names are not recognised.
 
     Raises ResultsError for an unknown shape, a damaged file or a row that cannot be scored, ConfigError for an unknown
     format. A row whose right answer is hidden has reason `unscored`, `correct` None, and still its letter; why there is
-    none is then in its tag `reading`. Where our letter is not the file's, the tag `released` holds the file's.
+    none is then in its tag `reading`. Where our letter is not the file's, the tag `released` holds the file's. Where
+    letter and option text disagree, `conflict_letter` and `conflict_text` hold both. Where the images sent are not as
+    many as the item has, the tags `images` and `n_images_mismatch` say so.
     """
     own = _own(path)
-    if own is not None and format in ("auto", "jsonl"):
+    if own is not None and format in ("auto", "jsonl") and not columns:
         return load_outcomes(own)
-    record = _format(path, format)
-    benchmark = load(BENCHMARKS, record.benchmark) if record.benchmark else None
-    replies = list(record.read(path))
+    record = _format(path, format, columns)
+    replies = list(_replies(record, path, columns))
     if not replies:
         raise ResultsError("no rows", where=str(path), fix="is this the run's result file?")
     if trust_released and all(reply.released is None for reply in replies):
         raise ResultsError("the file brings no letters of its own", where=str(path), fix="leave out --trust-extracted")
-    known = [benchmark] if benchmark is not None else load_all(BENCHMARKS)
-    return [_score(reply, _home(reply.category, known), trust_released) for reply in replies]
+    home = _homes(replies)
+    placed = [_placed(reply, home[reply.benchmark, reply.category]) for reply in replies]
+    pairs = join(placed, items, str(path)) if items is not None else [(reply, None) for reply in placed]
+    return [
+        _score(reply, home[raw.benchmark, raw.category], item, trust_released)
+        for raw, (reply, item) in zip(replies, pairs, strict=True)
+    ]
 
 
-def benchmark_of(path: Path, format: str = "auto") -> Benchmark | None:
-    """The benchmark whose results these are: the format's own, else the only one that has all of the categories."""
+def read_many(
+    path: Path, format: str = "auto", trust_released: bool = False, items: BenchmarkData | None = None
+) -> list[tuple[str, list[Outcome]]]:
+    """(model, its outcomes) for every run under a path: a file, a folder of one or several models, a folder of those.
+
+    One level of folders is searched where the folder itself holds no results. Raises ResultsError as `read_results`
+    does, and where two places hold the same model.
+    """
+    places = [path]
+    if path.is_dir() and format == "auto" and _own(path) is None and not _fitting(path):
+        entries = [entry for entry in sorted(path.iterdir()) if not entry.name.startswith(".")]
+        places = [entry for entry in entries if _own(entry) is not None or _fitting(entry)] or [path]
+    found: dict[str, list[Outcome]] = {}
+    origin: dict[str, Path] = {}
+    for place in places:
+        for outcome in read_results(place, format, trust_released, items):
+            if origin.setdefault(outcome.model, place) != place:
+                twice = f"{origin[outcome.model].name} and {place.name}"
+                raise ResultsError(
+                    f"{outcome.model} comes twice: {twice}", where=str(path), fix="read the two runs apart"
+                )
+            found.setdefault(outcome.model, []).append(outcome)
+    return list(found.items())
+
+
+def benchmark_of(
+    path: Path, format: str = "auto", columns: Mapping[str, str] = MappingProxyType({})
+) -> Benchmark | None:
+    """The benchmark whose results these are: named by the format or the rows, else the only one with the categories."""
     own = _own(path)
-    if own is not None and format in ("auto", "jsonl"):
-        categories = {outcome.category for outcome in load_outcomes(own)}
+    if own is not None and format in ("auto", "jsonl") and not columns:
+        categories, named = {outcome.category for outcome in load_outcomes(own)}, {""}
     else:
-        record = _format(path, format)
+        record = _format(path, format, columns)
         if record.benchmark:
             return load(BENCHMARKS, record.benchmark)
-        categories = {reply.category for reply in record.read(path)}
+        replies = list(_replies(record, path, columns))
+        categories, named = {reply.category for reply in replies}, {reply.benchmark for reply in replies}
+    if len(named) == 1 and named <= set(names(BENCHMARKS)):
+        return load(BENCHMARKS, named.pop())
     fitting = [b for b in load_all(BENCHMARKS) if categories and categories <= b.skills.keys()]
     return fitting[0] if len(fitting) == 1 else None
 
 
-def _format(path: Path, format: str) -> ResultsFormat:
+# ------------------------------------------------------------------------------------------------------------- formats
+
+
+def _fitting(path: Path) -> list[ResultsFormat]:
+    """The formats of a path: those that know their writer, else the general ones."""
+    found = [record for record in load_all(RESULTS) if record.sniff(path)]
+    return [record for record in found if record.read_mapped is None] or found
+
+
+def _format(path: Path, format: str, columns: Mapping[str, str]) -> ResultsFormat:
     if not path.exists():
         raise ResultsError("no such file or folder", where=str(path), fix="check the path")
     if format != "auto":
         return load(RESULTS, format)
+    found = _fitting(path)
     records = load_all(RESULTS)
-    # A format that belongs to a benchmark knows more than the general one.
-    for record in sorted(records, key=lambda record: record.benchmark == ""):
-        if record.sniff(path):
-            return record
-    raise ResultsError(
-        f"not recognised; looked for: {', '.join(names(RESULTS))}",
-        where=str(path),
-        fix="name the --format, give the folder of one model, or convert to JSON lines (synth.results.jsonl)",
-    )
+    if columns:
+        found = [record for record in records if record.read_mapped is not None]
+    if len(found) > 1:
+        both = ", ".join(record.name for record in found)
+        raise ResultsError(f"could be any of {both}", where=str(path), fix="name the --format, or give one file")
+    if not found:
+        looked = "".join(f"\n  {record.name}: {record.looks_for}" for record in records)
+        raise ResultsError(
+            f"not recognised; looked for:{looked}",
+            where=str(path),
+            fix="name the --format, give the folder of one model, or say with --map which column is which",
+        )
+    return found[0]
+
+
+def _replies(record: ResultsFormat, path: Path, columns: Mapping[str, str]) -> Iterable[Reply]:
+    if not columns:
+        return record.read(path)
+    if record.read_mapped is None:
+        raise ResultsError(f"{record.name} takes no column mapping", where=str(path), fix="leave out --map")
+    return record.read_mapped(path, columns)
 
 
 # ------------------------------------------------------------------------------------------------------------- scoring
 
 
-def _home(category: str, known: Iterable[Benchmark]) -> Benchmark | None:
-    return next((benchmark for benchmark in known if category in benchmark.skills), None)
+def _homes(replies: Iterable[Reply]) -> dict[tuple[str, str], Benchmark | None]:
+    """(benchmark, category) of the rows → the plug-in; without a name, the only one that has the category."""
+    known = {benchmark.name: benchmark for benchmark in load_all(BENCHMARKS)}
+    homes: dict[tuple[str, str], Benchmark | None] = {}
+    for key in {(reply.benchmark, reply.category) for reply in replies}:
+        fitting = [benchmark for benchmark in known.values() if key[1] in benchmark.skills]
+        homes[key] = known.get(key[0]) or (fitting[0] if len(fitting) == 1 else None)
+    return homes
 
 
-def _score(reply: Reply, benchmark: Benchmark | None, trust_released: bool) -> Outcome:
-    skills, n_by_category, texts = (
-        (benchmark.skills, benchmark.n_options, benchmark.choices) if benchmark is not None else ({}, {}, {})
-    )
+def _placed(reply: Reply, benchmark: Benchmark | None) -> Reply:
+    """The row with its category as the benchmark writes it."""
+    if benchmark is None or reply.category in benchmark.skills:
+        return reply
+    written = {fold(name): name for name in benchmark.skills}
+    only = next(iter(benchmark.skills)) if len(benchmark.skills) == 1 else reply.category
+    return replace(reply, category=written.get(fold(reply.category), only))
+
+
+def _score(reply: Reply, benchmark: Benchmark | None, item: Item | None, trust_released: bool) -> Outcome:
+    texts = benchmark.choices if benchmark is not None else {}
+    fixed = benchmark.n_options.get(reply.category, 0) if benchmark is not None else 0
     choices = reply.choices or texts.get(reply.category, ())
-    n_options = reply.n_options or len(reply.choices) or n_by_category.get(reply.category, 0)
+    n_options = reply.n_options or len(reply.choices) or fixed
     if not n_options:
         raise ResultsError(
             f"{reply.item_id}: nobody says how many options there are, so chance is unknown",
-            fix="add n_options or choices to the rows",
+            fix="add n_options or choices to the rows, or give the items of the benchmark that was run",
         )
+    tags = dict(reply.tags)
     released = _released(reply.released, n_options)
-    if released is not None and (trust_released or reply.text is None):
-        reading = released
-    else:
-        reading = read_answer(reply.text, n_options, choices)
-    tags = {}
-    if reading.note:
-        tags["reading"] = reading.note
+    reading = _reading(reply, released if trust_released or reply.text is None else None, n_options, choices)
+    told = {"reading": reading.note, "conflict_letter": reading.by_letter, "conflict_text": reading.by_text}
+    tags |= {key: value for key, value in told.items() if value}
     if released is not None and released.letter != reading.letter:
         tags["released"] = released.letter or "Z"
+    expected = len(item.images) if item is not None else reply.n_images
+    sent = int(tags.pop("images_sent", expected))
+    if sent != expected:
+        tags |= {"images": f"sent {sent} of {expected}", "n_images_mismatch": "yes"}
     reason = reading.reason
     if reply.gold is None:
         if reason is not None:
@@ -117,7 +213,7 @@ def _score(reply: Reply, benchmark: Benchmark | None, trust_released: bool) -> O
     return Outcome(
         item_id=reply.item_id,
         category=reply.category,
-        skill=skills.get(reply.category) or _skill_named(reply.category),
+        skill=item.skill if item is not None else _skill(reply.category, benchmark),
         model=reply.model,
         text=reply.text,
         letter=reading.letter,
@@ -125,9 +221,28 @@ def _score(reply: Reply, benchmark: Benchmark | None, trust_released: bool) -> O
         gold=reply.gold,
         correct=None if reply.gold is None else reading.letter == reply.gold,
         n_options=n_options,
-        n_images=reply.n_images,
+        n_images=sent,
+        group=reply.group,
         tags=tags,
+        prompt_hash=hashlib.sha256(reply.prompt.encode("utf-8", "replace")).hexdigest()[:16] if reply.prompt else "",
+        harness_correct=reply.harness_correct,
     )
+
+
+def _reading(reply: Reply, released: Reading | None, n_options: int, choices: Sequence[str]) -> Reading:
+    if reply.text is None and "harness_error" in reply.tags:
+        return Reading(None, "error")
+    if released is not None:
+        return released
+    reading = read_answer(reply.text, n_options, choices)
+    return Reading(None, "truncated") if reply.truncated and reading.letter is None else reading
+
+
+def _skill(category: str, benchmark: Benchmark | None) -> Skill:
+    skills = benchmark.skills if benchmark is not None else {}
+    # Some sets have one skill whatever their categories.
+    only = set(skills.values())
+    return skills.get(category) or (only.pop() if len(only) == 1 else _skill_named(category))
 
 
 def _released(letter: str | None, n_options: int) -> Reading | None:
@@ -159,8 +274,11 @@ def _to_row(outcome: Outcome) -> dict[str, JsonValue]:
         "group": outcome.group,
         "tags": dict(outcome.tags),
         "probabilities": dict(outcome.probabilities),
+        "prompt_hash": outcome.prompt_hash,
+        "harness_correct": outcome.harness_correct,
+        "judge": outcome.judge,
     }
-    return row | {key: value for key, value in extras.items() if value}
+    return row | {key: value for key, value in extras.items() if value or value is False}
 
 
 def load_outcomes(path: Path) -> list[Outcome]:
@@ -219,6 +337,9 @@ def _from_line(line: str, where: str) -> Outcome:
         group=cells.maybe("group", str) or "",
         tags={key: str(value) for key, value in cells.table("tags").items()},
         probabilities={key: float(value) for key, value in cells.table("probabilities").items()},
+        prompt_hash=cells.maybe("prompt_hash", str) or "",
+        harness_correct=cells.maybe("harness_correct", bool),
+        judge=cells.maybe("judge", str),
     )
 
 

@@ -17,6 +17,7 @@ Z95 = NormalDist().inv_cdf(0.975)
 Side = Literal["greater", "less"]
 _CHUNK = 2_000_000
 """Cells of a bootstrap's table of draws that are held in memory at once."""
+_NEGLIGIBLE = 1e-12
 
 
 def wilson(k: int, n: int, z: float = Z95) -> tuple[float, float]:
@@ -160,3 +161,34 @@ def paired_sample_size(delta: float, discordance: float, alpha: float = 0.05, po
     z_power = NormalDist().inv_cdf(power)
     root = z_alpha * math.sqrt(discordance) + z_power * math.sqrt(discordance - delta * delta)
     return math.ceil(root * root / (delta * delta))
+
+
+def mcnemar_power(n: int, delta: float, discordance: float, alpha: float = 0.05) -> float:
+    """Probability that the exact McNemar test finds a change of `delta` on n items at a share `discordance` of changes.
+
+    Exact: summed over how many answers change (binomial) and how many of those are gains (binomial again). At the n of
+    `paired_sample_size`, which takes the normal distribution, it falls some points short, since the exact test is
+    conservative. Raises ValueError as that function does.
+    """
+    if not 0 < abs(delta) <= discordance <= 1:
+        raise ValueError(f"a change of {delta} cannot come of {discordance} changed answers")
+    log_factorial = np.array([math.lgamma(i + 1) for i in range(n + 1)])
+    gain = (discordance + abs(delta)) / (2 * discordance)
+    power = 0.0
+    for changed, weight in enumerate(_binomial(n, discordance, log_factorial)):
+        if weight < _NEGLIGIBLE:
+            continue
+        rejected = 2 * np.cumsum(_binomial(changed, 0.5, log_factorial)) <= alpha
+        least = int(rejected[: changed // 2 + 1].sum())  # the test rejects where the smaller count is below this
+        gains = _binomial(changed, gain, log_factorial)
+        power += weight * float(gains[:least].sum() + gains[changed + 1 - least :].sum())
+    return float(power)
+
+
+def _binomial(n: int, p: float, log_factorial: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+    """Probabilities of 0 … n successes, shape (n + 1,)."""
+    k = np.arange(n + 1)
+    if p == 1.0:
+        return np.asarray(k == n, dtype=np.float64)
+    ways = log_factorial[n] - log_factorial[k] - log_factorial[n - k]
+    return np.asarray(np.exp(ways + k * math.log(p) + (n - k) * math.log1p(-p)))

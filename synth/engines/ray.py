@@ -37,7 +37,8 @@ def run(work: Callable[[SpecT], ResultT], specs: Sequence[SpecT], workers: int) 
     if started:
         _start(ray.init, workers)
     task = ray.remote(num_cpus=1, max_retries=RETRIES)(work)
-    waiting, running = list(reversed(specs)), {}
+    waiting = list(reversed(specs))
+    running: dict[object, SpecT] = {}
     try:
         while waiting or running:
             while waiting and len(running) < workers:

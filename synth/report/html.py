@@ -161,7 +161,8 @@ def _x(share: float) -> str:
     return f"{_PAD + min(1.0, max(0.0, share)) * (_WIDTH - 2 * _PAD):.1f}"
 
 
-def _svg(body: str, label: str, *, width: int = _WIDTH, height: int = _HEIGHT, kind: str = "") -> Markup:
+def svg(body: str, label: str, *, width: int = _WIDTH, height: int = _HEIGHT, kind: str = "") -> Markup:
+    """A chart from its shapes, which must be escaped already; `label` is what a screen reader says."""
     name = escape(label)
     return Markup(
         f'<svg class="chart {kind}" viewBox="0 0 {width} {height}" width="{width}" height="{height}" role="img" '
@@ -193,7 +194,7 @@ def axis() -> Markup:
     marks = "".join(
         f'<text x="{_x(q)}" y="12" text-anchor="middle">{100 * q:.0f}</text>' for q in (0, 0.25, 0.5, 0.75, 1)
     )
-    return _svg(marks, "scale from 0 to 100 percent", height=16, kind="axis")
+    return svg(marks, "scale from 0 to 100 percent", height=16, kind="axis")
 
 
 def interval_bar(at: Estimate, *, chance: float | None = None, human: float | None = None, label: str = "") -> Markup:
@@ -204,7 +205,7 @@ def interval_bar(at: Estimate, *, chance: float | None = None, human: float | No
     fill = f'<line class="fill" x1="{_x(0)}" x2="{x}" y1="15" y2="15"/>'
     dot = f'<circle class="dot after" cx="{x}" cy="15" r="5"/>'
     said = f"{label}: {_spoken(at)}{_references(chance, human)}".removeprefix(": ")
-    return _svg(_ground(chance, human) + fill + _interval(at, "after", 15) + dot, said, kind="bar")
+    return svg(_ground(chance, human) + fill + _interval(at, "after", 15) + dot, said, kind="bar")
 
 
 def dumbbell(
@@ -229,7 +230,7 @@ def dumbbell(
         + f'<circle class="dot after {tone}" cx="{x1}" cy="20.5" r="5.2"/>'
     )
     said = f"{label}: before {_spoken(before)}, after {_spoken(after)}{_references(chance, human)}".removeprefix(": ")
-    return _svg(body, said, kind="bell")
+    return svg(body, said, kind="bell")
 
 
 def histogram(
@@ -253,7 +254,7 @@ def histogram(
         f'<text x="1" y="{height - 1}">{low:g}</text>'
         f'<text x="{width - 1}" y="{height - 1}" text-anchor="end">{high:g}</text>'
     )
-    return _svg(bars + ends, f"{label} ({len(kept)} values)", width=width, height=height, kind="hist")
+    return svg(bars + ends, f"{label} ({len(kept)} values)", width=width, height=height, kind="hist")
 
 
 def share_bar(parts: Mapping[str, int], *, label: str = "") -> Markup:
@@ -271,7 +272,7 @@ def share_bar(parts: Mapping[str, int], *, label: str = "") -> Markup:
             body += f'<text x="{x + wide / 2:.1f}" y="16" text-anchor="middle">{escape(name)}</text>'
         x += wide
     said = ", ".join(f"{name} {n}" for name, n in parts.items())
-    return _svg(body, f"{label}: {said}".removeprefix(": "), height=24, kind="shares")
+    return svg(body, f"{label}: {said}".removeprefix(": "), height=24, kind="shares")
 
 
 def curve(values: Sequence[float], *, label: str = "") -> Markup:
@@ -284,7 +285,7 @@ def curve(values: Sequence[float], *, label: str = "") -> Markup:
     line = " ".join(f"{4 + i * step:.1f},{4 + (height - 8) * (1 - v / top):.1f}" for i, v in enumerate(kept))
     body = f'<line class="base" x1="4" x2="{width - 4}" y1="{height - 4}" y2="{height - 4}"/>'
     body += f'<polyline class="trace" points="{line}"/>'
-    return _svg(body, f"{label}: from {kept[0]:.3g} to {kept[-1]:.3g}", width=width, height=height, kind="curve")
+    return svg(body, f"{label}: from {kept[0]:.3g} to {kept[-1]:.3g}", width=width, height=height, kind="curve")
 
 
 def _spoken(at: Estimate) -> str:

@@ -71,6 +71,8 @@ class Comparison(Record):
     controls: dict[str, dict[str, Cell]] = Field(default_factory=dict)
     gate: Gate = Gate()
     strata: dict[str, dict[str, dict[str, Cell]]] = Field(default_factory=dict)
+    held_out: dict[str, Cell] = Field(default_factory=dict)
+    """By skill, on the fifth of the items that planning did not see."""
     warnings: tuple[str, ...] = ()
 
 

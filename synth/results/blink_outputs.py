@@ -1,7 +1,10 @@
 """The outputs that BLINK's authors release: one folder a model, one JSON file a task, raw replies beside read letters.
 
 `{"val": [{"idx", "answer", "full_prediction", "prediction"}, …], "test": [… answer "hidden"]}`; file names use blanks
-or underscores. The category is read from `idx`, which is the same in both. Source: zeyofu/BLINK_Benchmark.
+or underscores. The category is read from `idx`, which is the same in both. Also the flat file of predictions alone,
+`{idx: "(A)"}`, which has no key: its rows are unscored unless the benchmark is given. Replies to images glued side by
+side (`<model>* concatenate images/<Task>_concat.json`) are another condition: tag `layout`, and "(concat)" behind the
+model's name, so that they never pass for replies to separate images. Source: zeyofu/BLINK_Benchmark.
 """
 
 from __future__ import annotations
@@ -12,23 +15,15 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from synth.errors import ResultsError
+from synth.results._datasets import images_of
+from synth.results._values import letter
 from synth.types import Reply, ResultsFormat
 
-IMAGES = {
-    "Art_Style": 3,
-    "Forensic_Detection": 4,
-    "Functional_Correspondence": 2,
-    "Jigsaw": 3,
-    "Multi-view_Reasoning": 2,
-    "Semantic_Correspondence": 2,
-    "Visual_Correspondence": 2,
-    "Visual_Similarity": 3,
-}
-"""Images an item, where it is not one."""
 _SPLITS = ("val", "test")
 _HEAD = 65_536
 _IDX = re.compile(r"(?:val|test)_(.+)_\d+")
-_LETTER = re.compile(r"\s*\(?([A-Z])(?:\)|\s*$)")
+_FLAT = re.compile(rb'\s*\{\s*"(?:val|test)_[^"]+_\d+"\s*:\s*(?:"|null)')
+_GLUED = re.compile(r"\*?[ _]concat(?:enate)?(?:[ _]images)?$")
 
 
 def _looks_like(path: Path) -> bool:
@@ -39,7 +34,8 @@ def _looks_like(path: Path) -> bool:
             head = handle.read(_HEAD)
     except OSError:
         return False
-    return head.lstrip()[:1] == b"{" and all(key in head for key in (b'"idx"', b'"full_prediction"', b'"answer"'))
+    rows = head.lstrip()[:1] == b"{" and all(key in head for key in (b'"idx"', b'"full_prediction"', b'"answer"'))
+    return rows or _FLAT.match(head) is not None
 
 
 def _files(path: Path) -> list[Path]:
@@ -76,34 +72,50 @@ def _read_file(file: Path) -> Iterator[Reply]:
         raise ResultsError(f"not UTF-8: {error.reason}", where=str(file), fix="fetch the file again") from None
     if not isinstance(data, dict):
         raise ResultsError("expected an object with val or test", where=str(file))
+    if not data.keys() & set(_SPLITS):
+        for idx, said in data.items():
+            row = {"idx": idx, "answer": "hidden", "full_prediction": None, "prediction": said}
+            yield _reply(row, _run(file.stem, ""), f"{file}: {idx}")
+        return
+    run = _run(file.resolve().parent.name, file.stem)
     for split in _SPLITS:
         rows = data.get(split, [])
         if not isinstance(rows, list):
             raise ResultsError(f"expected a list, found {type(rows).__name__}", where=f"{file}: {split}")
         for number, row in enumerate(rows):
-            yield _reply(row, file, f"{file}: {split}[{number}]")
+            yield _reply(row, run, f"{file}: {split}[{number}]")
 
 
-def _reply(row: object, file: Path, where: str) -> Reply:
+def _run(name: str, task: str) -> tuple[str, bool]:
+    """(the model's name, whether its images were glued together), from the names of a folder and of a file in it."""
+    model = _GLUED.sub("", name)
+    glued = model != name or _GLUED.search(task) is not None
+    return (f"{model} (concat)" if glued else model), glued
+
+
+def _reply(row: object, run: tuple[str, bool], where: str) -> Reply:
     if not isinstance(row, Mapping):
         raise ResultsError(f"expected an object, found {type(row).__name__}", where=where)
     idx, answer, text = (_string(row, key, where) for key in ("idx", "answer", "full_prediction"))
     parts = _IDX.fullmatch(idx or "")
     if idx is None or parts is None:
         raise ResultsError(f"expected an idx such as val_Relative_Depth_7, found {idx!r}", where=where)
-    gold = None if answer is None or answer == "hidden" else _letter(answer)
+    gold = letter(answer)
     if gold is None and answer != "hidden":
         raise ResultsError(f"expected an answer such as (A), or hidden, found {answer!r}", where=where)
     released = row.get("prediction")
     category = parts[1].replace(" ", "_")
+    model, glued = run
     return Reply(
         item_id=idx.replace(" ", "_"),
         category=category,
-        model=file.parent.name,
+        model=model,
         text=text,
         gold=gold,
-        released=_letter(released) if isinstance(released, str) else None,
-        n_images=IMAGES.get(category, 1),
+        released=(letter(released) or "Z") if isinstance(released, str) else None,
+        n_images=1 if glued else images_of("blink", category),
+        benchmark="blink",
+        tags={"layout": "concat"} if glued else {},
     )
 
 
@@ -117,10 +129,11 @@ def _string(row: Mapping[object, object], key: str, where: str) -> str | None:
     return value.encode("utf-8", "replace").decode("utf-8") if isinstance(value, str) else None
 
 
-def _letter(text: str) -> str | None:
-    """ "(C)", "(C) Point C" and "C" → C."""
-    m = _LETTER.match(text)
-    return m[1] if m is not None else None
-
-
-RESULTS = ResultsFormat(name="blink_outputs", version=1, benchmark="blink", sniff=sniff, read=read)
+RESULTS = ResultsFormat(
+    name="blink_outputs",
+    version=2,
+    benchmark="blink",
+    sniff=sniff,
+    read=read,
+    looks_for='.json files {"val": [{"idx", "answer", "full_prediction"}]} or {"val_Counting_1": "(A)"} (BLINK\'s own)',
+)

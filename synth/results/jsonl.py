@@ -1,8 +1,10 @@
 """Replies as JSON lines: the general way in, and our own `outcomes.jsonl`.
 
 One object a line: `item_id`, `category`, `model`, `text` (or null) and `gold` (a letter, or null where hidden); where
-known also `released` (the letter that another tool read, "Z" for none), `choices`, `n_options`, `n_images`. Other keys
-are left alone. A line of outcomes.jsonl has `letter` in the place of `released`.
+known also `released` (the letter that another tool read, "Z" for none), `choices`, `n_options`, `n_images`, `images`
+(names or hashes of the images that the model was sent, in order), `prompt`, `question`, `group`, `truncated`,
+`harness_correct` and `tags`. Other keys are left alone. A line of outcomes.jsonl has `letter` in the place of
+`released`. Files with other column names are read by synth.results.table.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from synth.errors import ResultsError
+from synth.results._values import order_hash
 from synth.types import LETTERS, Reply, ResultsFormat
 
 _KEYS = ("item_id", "category", "model", "text", "gold")
@@ -25,7 +28,7 @@ def _file(path: Path) -> Path:
 
 
 def sniff(path: Path) -> bool:
-    """True where the first line is an object with an item_id and a text or a letter."""
+    """True where the first line is an object with all of the keys that a row must have."""
     file = _file(path)
     if file.suffix.lower() not in (".jsonl", ".ndjson") or not file.is_file():
         return False
@@ -34,7 +37,7 @@ def sniff(path: Path) -> bool:
             first = json.loads(next((line for line in handle if line.strip()), "null"))
     except (OSError, UnicodeDecodeError, json.JSONDecodeError):
         return False
-    return isinstance(first, dict) and "item_id" in first and ("text" in first or "letter" in first)
+    return isinstance(first, dict) and set(_KEYS) <= first.keys()
 
 
 def read(path: Path) -> Iterator[Reply]:
@@ -59,7 +62,9 @@ def _reply(line: str, where: str) -> Reply:
     missing = [key for key in _KEYS if key not in row]
     if missing:
         raise ResultsError(f"no key {', '.join(missing)}", where=where, fix=_FIX)
-    choices = _choices(row, where)
+    choices = _texts(row, "choices", where)
+    if len(choices) > len(LETTERS):
+        raise ResultsError(f"{len(choices)} options are more than there are letters", where=where)
     n_options = _count(row, "n_options", len(choices), where)
     gold = _letter(row, "gold", where)
     if gold is not None and n_options and LETTERS.index(gold) >= n_options:
@@ -67,6 +72,10 @@ def _reply(line: str, where: str) -> Reply:
     released = _letter(row, "released", where)
     if "letter" in row and "reason" in row:
         released = _letter(row, "letter", where) or "Z"
+    images = _texts(row, "images", where)
+    tags = {"images_sent": str(len(images) or _count(row, "n_images", 1, where))} if images or "n_images" in row else {}
+    if len(images) > 1:
+        tags["image_order"] = order_hash(images)
     return Reply(
         item_id=_text(row, "item_id", where) or "",
         category=_text(row, "category", where) or "",
@@ -76,7 +85,13 @@ def _reply(line: str, where: str) -> Reply:
         released=released,
         choices=choices,
         n_options=n_options,
-        n_images=_count(row, "n_images", 1, where),
+        n_images=_count(row, "n_images", len(images) or 1, where),
+        prompt=_text(row, "prompt", where, none=True) or "" if "prompt" in row else "",
+        question=_text(row, "question", where, none=True) or "" if "question" in row else "",
+        truncated=_truth(row, "truncated", where) is True,
+        harness_correct=_truth(row, "harness_correct", where),
+        group=_text(row, "group", where, none=True) or "" if "group" in row else "",
+        tags=_tags(row, where) | tags,
     )
 
 
@@ -100,11 +115,25 @@ def _letter(row: Mapping[str, object], key: str, where: str) -> str | None:
     return m[1].upper()
 
 
-def _choices(row: Mapping[str, object], where: str) -> tuple[str, ...]:
-    value = row.get("choices") or []
-    if not isinstance(value, list) or not all(isinstance(choice, str) for choice in value) or len(value) > 26:
-        raise ResultsError(f"expected a list of option texts under 'choices', found {value!r}", where=where, fix=_FIX)
+def _texts(row: Mapping[str, object], key: str, where: str) -> tuple[str, ...]:
+    value = row.get(key) or []
+    if not isinstance(value, list) or not all(isinstance(text, str) for text in value):
+        raise ResultsError(f"expected a list of texts under {key!r}, found {value!r}", where=where, fix=_FIX)
     return tuple(value)
+
+
+def _truth(row: Mapping[str, object], key: str, where: str) -> bool | None:
+    value = row.get(key)
+    if value is not None and not isinstance(value, bool):
+        raise ResultsError(f"expected true, false or null under {key!r}, found {value!r}", where=where, fix=_FIX)
+    return value
+
+
+def _tags(row: Mapping[str, object], where: str) -> dict[str, str]:
+    value = row.get("tags") or {}
+    if not isinstance(value, dict):
+        raise ResultsError(f"expected an object under 'tags', found {value!r}", where=where, fix=_FIX)
+    return {key: str(told) for key, told in value.items()}
 
 
 def _count(row: Mapping[str, object], key: str, default: int, where: str) -> int:
@@ -114,4 +143,11 @@ def _count(row: Mapping[str, object], key: str, default: int, where: str) -> int
     return value
 
 
-RESULTS = ResultsFormat(name="jsonl", version=1, benchmark="", sniff=sniff, read=read)
+RESULTS = ResultsFormat(
+    name="jsonl",
+    version=2,
+    benchmark="",
+    sniff=sniff,
+    read=read,
+    looks_for=f"JSON lines with the keys {', '.join(_KEYS)} (ours)",
+)

@@ -100,6 +100,7 @@ RECIPES = sorted(p for p in (ROOT / "configs").glob("*.yaml"))
 def test_every_shipped_config_loads(path: Path) -> None:
     from finetune.rounds import LoopConfig
     from finetune.train import TrainConfig
+    from synth.diagnosing import SpecialistConfig
     from synth.recipe import Recipe, quotas_of, resolve_recipe
 
     text = path.read_text(encoding="utf-8")
@@ -109,6 +110,8 @@ def test_every_shipped_config_loads(path: Path) -> None:
         resolve_recipe(loop.generate.model_copy(update={"guard": loop.generate.guard}), quotas_of(loop.generate, None))
     elif "s2p train" in text.splitlines()[0] + text.splitlines()[1]:
         load_config(path, TrainConfig)
+    elif "s2p diagnose" in text.splitlines()[1]:
+        assert load_config(path, SpecialistConfig).depth is not None
     else:
         recipe = load_config(path, Recipe)
         resolve_recipe(recipe, quotas_of(recipe, None))

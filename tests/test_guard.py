@@ -2,6 +2,7 @@
 
 import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,7 +14,7 @@ from synth import images
 from synth.errors import GuardError, ImageError
 from synth.geometry import generator
 from synth.guard import pdq, plant
-from synth.guard.cascade import Guard, GuardOptions, content_of, fill, merge, scan
+from synth.guard.cascade import Guard, GuardOptions, content_of, merge, scan
 from synth.guard.certificate import (
     CLEAN,
     LIMITS,
@@ -25,9 +26,11 @@ from synth.guard.certificate import (
     write_certificate,
 )
 from synth.guard.index import Expected, build_index, load_index, normalise_question, save_index
+from synth.guard.masking import fill
 from synth.guard.panels import frames, panels
 from synth.guard.provenance import pools, table
 from synth.guard.survey import CertifiedRow, canaries_in_image, canaries_in_text, survey
+from synth.guard.transforms import TRANSFORMS, bordered, clouds
 from synth.guard.verification import verify
 from synth.marks import draw_marks
 from synth.types import BenchmarkData, Item, Mark, Skill, View
@@ -40,8 +43,17 @@ FACTS = RunFacts(
 N = 6
 
 
+PLANTABLE = sorted(kind for kind, one in TRANSFORMS.items() if one.planted)
+PLANTED = len(PLANTABLE)
+
+
 def png(seed: int) -> bytes:
     return images.encode_png(structured(seed))
+
+
+def altered(rgb: np.ndarray, kind: str, seed: str) -> bytes:
+    rng = generator(0, seed, kind)
+    return TRANSFORMS[kind].copy(rgb, clouds(*rgb.shape[:2], rng), rng)
 
 
 @pytest.fixture(scope="module")
@@ -74,7 +86,7 @@ def originals(benchmark) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def proof(guard, originals) -> plant.Proof:
-    return plant.prove(guard, plant.plant(originals, 13, generator(0, "plant")), ("photograph", "rendered"))
+    return plant.prove(guard, plant.plant(originals, PLANTED, generator(0, "plant")), ("photograph", "rendered"))
 
 
 def view(data: bytes, name: str = "photo", group: str = "", domain: str = "indoor") -> View:
@@ -176,14 +188,15 @@ def test_the_same_pixels_in_another_file_are_a_copy(guard) -> None:
     assert (found.verdict, found.match, found.stage) == ("copy", "item3", "pixel_sha256")
 
 
-@pytest.mark.parametrize("kind", sorted(plant.TRANSFORMS))
-def test_each_planted_transformation_is_found_at_both_thresholds(guard, kind) -> None:
+@pytest.mark.parametrize("kind", PLANTABLE)
+def test_each_planted_transformation_is_found(guard, kind) -> None:
     for seed in (1, 4):
-        data = plant.TRANSFORMS[kind](structured(seed), generator(seed, kind))
-        for content in ("photograph", "rendered"):
+        data = altered(structured(seed), kind, str(seed))
+        for content in ("photograph", "rendered") if TRANSFORMS[kind].hashed else ("photograph",):
             found = guard.check_file(data, content=content)
-            assert (found.verdict, found.match) == ("copy", f"item{seed}"), (kind, dict(found.evidence))
-            assert found.stage == "pdq_panels"
+            assert (found.is_hit, found.match) == (True, f"item{seed}"), (kind, dict(found.evidence))
+            if TRANSFORMS[kind].hashed:
+                assert (found.verdict, found.stage) == ("copy", "pdq_panels")
 
 
 def test_a_benchmark_that_holds_the_middle_is_a_crop(guard) -> None:
@@ -197,7 +210,7 @@ def test_a_benchmark_that_holds_the_middle_is_a_crop(guard) -> None:
 
 
 def test_a_benchmark_image_with_a_border_is_found_from_the_bare_picture() -> None:
-    framed = images.encode_png(plant._border(structured(9), generator(0)))
+    framed = images.encode_png(bordered(structured(9), generator(0)))
     item = replace_item(framed)
     guard = Guard(build_index(BenchmarkData(name="framed", revision="", items=(item,))))
     assert {"whole", "trimmed"} <= set(guard.index.parts.tolist())
@@ -314,15 +327,19 @@ def test_the_verdict_line_is_plain_json(guard) -> None:
 
 
 def test_planted_copies_are_found_and_a_deaf_guard_is_caught(guard, originals, proof) -> None:
-    planted = plant.plant(originals, 13, generator(0, "plant"))
-    assert {copy.transform for copy in planted} == set(plant.TRANSFORMS)
-    assert plant.plant(originals, 13, generator(0, "plant")) == planted
+    planted = plant.plant(originals, PLANTED, generator(0, "plant"))
+    # Half of so small a picture has too few key points: an easier copy takes its place.
+    assert set(PLANTABLE) - {copy.transform for copy in planted} == {"crop50"}
+    assert plant.plant(originals, PLANTED, generator(0, "plant")) == planted
     assert proof.established
-    assert (proof.n, proof.found, proof.missed) == (13, 13, ())
-    deaf = plant.prove(Guard(guard.index, GuardOptions(threshold_photograph=0)), planted)
-    assert deaf.found < 13
+    assert (proof.n, proof.found, proof.missed) == (PLANTED, PLANTED, ())
+    deaf = plant.prove(Guard(guard.index, GuardOptions(threshold_rendered=0)), planted, ("rendered",))
+    assert deaf.found < deaf.n == sum(TRANSFORMS[copy.transform].hashed for copy in planted)
     assert not deaf.established
     assert deaf.missed[0].distance is not None
+    blind = plant.prove(Guard(guard.index, GuardOptions(inliers=10_000)), planted)
+    assert not blind.established
+    assert {"crop70", "crop90", "rot5"} <= {miss.transform for miss in blind.missed}
     elsewhere = build_index(BenchmarkData(name="other", revision="", items=(replace_item(png(400)),)))
     assert plant.prove(Guard(elsewhere), planted).found == 0
     assert not plant.prove(guard, planted[:9]).established
@@ -367,7 +384,8 @@ def test_a_clean_run_is_certified_and_verified(guard, proof, tmp_path) -> None:
     assert certificate["verdict_reasons"] == []
     stages = {check["stage"]: check["status"] for check in certificate["checks"]}
     assert stages["pdq_panels"] == stages["canary"] == "pass"
-    assert stages["sift_ransac"] == stages["sscd"] == stages["text_residual"] == "not_run"
+    assert stages["sift_ransac"] == stages["warp_correlation"] == "pass"
+    assert stages["sscd"] == stages["text_residual"] == "not_run"
     assert certificate["dataset"]["n_images_unique"] == 5
     assert certificate["template_overlap"]["nearer"] == {"n": 30, "identical_prompt_share": 1 / 30}
     digest = write_certificate(certificate, tmp_path / "certificate.json")
@@ -379,11 +397,10 @@ def test_a_clean_run_is_certified_and_verified(guard, proof, tmp_path) -> None:
     assert verify(made, again, None).n_rechecked == 0
 
 
-def test_the_limits_name_the_transformations_that_are_not_found() -> None:
+def test_the_limits_do_not_disown_what_is_planted() -> None:
     text = " ".join(LIMITS)
-    for kind in ("crop90", "crop70", "crop50", "flip_crop70_marks", "rot5", "screenshot", "jigsaw"):
-        assert kind in text
-        assert kind not in plant.TRANSFORMS
+    assert not [kind for kind in PLANTABLE if re.search(rf"\b{kind}\b", text) and kind not in ("collage", "marks")]
+    assert "crops below half" in text and "drawings and renders" in text
 
 
 def test_a_dataset_that_was_changed_is_noticed(guard, proof) -> None:
@@ -401,7 +418,7 @@ def test_a_dataset_that_was_changed_is_noticed(guard, proof) -> None:
 def test_a_forged_certificate_contradicts_itself(guard, proof) -> None:
     made = rows()
     certificate = certified(guard, proof, made)
-    calibration = {**certificate["calibration"], "planted": {"n": 13, "found": 12}}
+    calibration = {**certificate["calibration"], "planted": {"n": 25, "found": 24}}
     forged = {**certificate, "calibration": calibration}
     assert any("verdict" in p for p in verify(made, forged, guard).problems)
     other = Guard(build_index(BenchmarkData(name="other", revision="", items=(replace_item(png(400)),))))
@@ -411,7 +428,13 @@ def test_a_forged_certificate_contradicts_itself(guard, proof) -> None:
 
 @pytest.mark.parametrize(
     "options",
-    [GuardOptions(threshold_photograph=59), GuardOptions(threshold_rendered=40), GuardOptions(min_quality=10)],
+    [
+        GuardOptions(threshold_photograph=59),
+        GuardOptions(threshold_rendered=40),
+        GuardOptions(min_quality=10),
+        GuardOptions(threshold_drawing=20),
+        GuardOptions(inliers=12),
+    ],
 )
 def test_a_laxer_guard_establishes_nothing(guard, proof, options) -> None:
     certificate = certified(Guard(guard.index, options), proof, rows())
@@ -429,8 +452,8 @@ def test_what_else_leaves_a_run_not_established(guard, proof) -> None:
         return made_out["verdict"], " ".join(made_out["verdict_reasons"])
 
     assert verdict() == (CLEAN, "")
-    missed = verdict(proven=replace(proof, found=12))
-    assert missed[0] == NOT_ESTABLISHED and "12 of 13" in missed[1]
+    missed = verdict(proven=replace(proof, found=24))
+    assert missed[0] == NOT_ESTABLISHED and "24 of 25" in missed[1]
     assert "at least 10" in verdict(proven=replace(proof, n=5, found=5))[1]
     unscanned = verdict(scanned=scan(guard, views[:4]))
     assert unscanned[0] == NOT_ESTABLISHED and "no clean verdict" in unscanned[1]
@@ -444,6 +467,8 @@ def test_what_else_leaves_a_run_not_established(guard, proof) -> None:
     nameless = survey([*made, replace(made[0], sample_id="z", image_ids=())], guard.index)
     assert "without a source image" in verdict(seen=nameless)[1]
     assert "no image was checked" in certify(FACTS, guard, None, proof, result)["verdict_reasons"][-1]
+    easy = {kind: (1, 1) for kind in PLANTABLE if TRANSFORMS[kind].hashed}
+    assert "local features" in verdict(proven=replace(proof, n=len(easy), found=len(easy), by_transform=easy))[1]
     outputs = certify(FACTS, guard, None, proof, survey(made, guard.index, guard))
     assert outputs["verdict"] == CLEAN
     assert any("not at hand" in limit for limit in outputs["limits"])
@@ -533,9 +558,9 @@ def test_photographs_copies_found_and_others_clean() -> None:
     named = {name: (DATA / "photos" / name).read_bytes() for name in index.names.tolist()}
     proof = plant.prove(guard, plant.plant(named, 26, generator(5, "plant")))
     assert proof.found == 26, proof.missed
-    others = [path for path in sorted((DATA / "photos_gt").iterdir()) if path.suffix in images.SUFFIXES][::4]
+    others = [path for path in sorted((DATA / "photos_gt").iterdir()) if path.suffix in images.SUFFIXES][::6]
     verdicts = {path.name: guard.check_file(path.read_bytes()) for path in others}
-    assert len(verdicts) > 25
+    assert len(verdicts) > 15
     assert {found.verdict for found in verdicts.values()} == {"clean"}
     assert min(found.evidence["distance"] for found in verdicts.values()) > 70
 
@@ -553,7 +578,7 @@ def test_rendered_rooms_are_told_apart_and_their_marked_copies_found(rooms_cache
     assert flagged == 0
     names = {str(n): pair[0] for n, pair in enumerate(views[:8])}
     found = [
-        guard.check_file(plant.TRANSFORMS["marks"](images.decode(data), generator(0, name)), content="rendered").match
+        guard.check_file(altered(images.decode(data), "marks", name), content="rendered").match
         for name, data in names.items()
     ]
     assert sum(match == name for match, name in zip(found, names, strict=True)) == 8

@@ -211,10 +211,10 @@ def test_no_guard_no_dataset(world: Path, tmp_path: Path) -> None:
 
 
 def test_a_guard_that_misses_a_planted_copy_writes_nothing(world: Path, tmp_path: Path) -> None:
-    """A threshold of 0 bits finds no recompressed copy: the guard is not established, whatever the reason."""
+    """With 0 bits and more inliers than key points nothing altered is found: not established, whatever the reason."""
     guard = {
         "benchmark": {"name": "jsonl", "path": str(world / "bench")},
-        "options": {"threshold_photograph": 0, "threshold_rendered": 0},
+        "options": {"threshold_photograph": 0, "threshold_rendered": 0, "inliers": 1000},
     }
     with pytest.raises(GateFailed, match="not established"):
         generate(recipe(world, guard=guard), tmp_path / "blind")

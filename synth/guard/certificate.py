@@ -16,11 +16,13 @@ from pathlib import Path
 
 from synth.errors import GuardError
 from synth.files import write_bytes
-from synth.guard.cascade import LATER_STAGES, Guard, GuardOptions, GuardVerdict, Scan
-from synth.guard.index import ALGORITHM, merkle_root
+from synth.guard import bank
+from synth.guard.cascade import LATER_STAGES, Guard, GuardOptions, GuardVerdict, Scan, Stage
+from synth.guard.index import HASH, merkle_root
 from synth.guard.plant import LEAST, Proof, proof_json
 from synth.guard.provenance import TABLE, pools
 from synth.guard.survey import CANARIES, Survey
+from synth.guard.transforms import TRANSFORMS
 from synth.types import JsonValue
 
 SCHEMA = "contamination-certificate/1"
@@ -28,18 +30,22 @@ CLEAN = "clean-under-stated-tests"
 NOT_ESTABLISHED = "not_established"
 
 LIMITS: tuple[str, ...] = (
-    "crops of a benchmark image (crop90, crop70, crop50, flip_crop70_marks)",
-    "turns by other than quarter turns (rot5)",
-    "a benchmark picture inside a page (screenshot)",
-    "a part blacked out or parts exchanged (jigsaw)",
-    "collages without a gutter and not cut in the middle, or with a gutter of the colour of the picture's edge",
-    "many marks on pictures of little contrast",
-    "the same scene in another photograph, and another render of one 3D scene",
+    "crops below half of either side, and crops of parts that have hardly a key point (clear sky, plain walls)",
+    "pictures drawn out in one direction by more than about a third and cropped as well",
+    "the same scene from a point of view far away, and another render of one 3D scene",
+    "other hues of strongly coloured pictures",
     "redrawn or generated look-alikes",
+    "drawings and renders: only exact copies and the hash of whole pictures and panels; no crops, small turns, pages",
     "the wording of questions: templates are compared and reported, residuals are not",
 )
-"""What the stages that ran cannot see; transformations are named as in bench_guard."""
+"""What the stages that ran cannot see."""
+IMAGE_STAGES = ("file_sha256", "pixel_sha256", "pdq_panels", "sift_ransac", "warp_correlation")
 
+_TOOLS = {
+    "pdq_panels": HASH,
+    "sift_ransac": bank.ALGORITHM,
+    "warp_correlation": f"luma at {bank.THUMBNAIL} px",
+}
 _ONLY_OUTPUTS = ("the source images were not at hand: only the finished ones were checked",)
 
 
@@ -104,7 +110,7 @@ def certify(facts: RunFacts, guard: Guard, scan: Scan | None, proof: Proof, resu
 def certify_unguarded(facts: RunFacts, result: Survey, reason: str) -> dict[str, JsonValue]:
     """The certificate of a run without a guard: everything that was not done, and the verdict not_established."""
     body: dict[str, JsonValue] = _opening(facts, result)
-    stages = ("provenance", "file_sha256", "pixel_sha256", "pdq_panels")
+    stages = ("provenance", *IMAGE_STAGES)
     body["unguarded"] = reason
     body["benchmarks"] = []
     body["checks"] = [*({"stage": stage, "status": "not_run"} for stage in stages), *_other_checks(result)]
@@ -137,9 +143,18 @@ def looser(guard: Guard) -> tuple[str, ...]:
     least = {
         "threshold_photograph": max(shipped.threshold_photograph, guard.index.thresholds.get("photograph", 0)),
         "threshold_rendered": max(shipped.threshold_rendered, guard.index.thresholds.get("rendered", 0)),
+        "threshold_drawing": max(shipped.threshold_drawing, guard.index.thresholds.get("drawing", 0)),
         "min_quality": shipped.min_quality,
     }
-    return tuple(name for name, value in least.items() if int(getattr(options, name)) < value)
+    most = {
+        "inliers": shipped.inliers,
+        "correlation": shipped.correlation,
+        "certain_inliers": shipped.certain_inliers,
+    }
+    return (
+        *(name for name, value in least.items() if int(getattr(options, name)) < value),
+        *(name for name, value in most.items() if float(getattr(options, name)) > value),
+    )
 
 
 # ------------------------------------------------------------------------------------------------------------- verdict
@@ -161,16 +176,25 @@ def reasons_against(certificate: Mapping[str, JsonValue]) -> tuple[str, ...]:
         reasons.append(f"{n} copies were planted, at least {LEAST} are needed")
     elif found != n:
         reasons.append(f"{found} of {n} planted copies were found")
+    checks = {str(check.get("stage")): check for check in entries(certificate, "checks")}
+    kinds = set(section(planted, "by_transform"))
+    local = {kind for kind, transform in TRANSFORMS.items() if not transform.hashed}
+    if _looked(checks.get("sift_ransac", {})) and not kinds & local:
+        reasons.append("no copy was planted that only local features can find")
     options = section(certificate, "options")
     reasons += [f"{name} is looser than shipped" for name in texts(options, "looser_than_shipped")]
-    checks = {str(check.get("stage")): check for check in entries(certificate, "checks")}
-    for stage in ("provenance", "file_sha256", "pixel_sha256", "pdq_panels", "canary"):
+    for stage in ("provenance", *IMAGE_STAGES, "canary"):
         status = checks.get(stage, {}).get("status", "missing")
         if status != "pass":
             reasons.append(f"stage {stage}: {status}")
     if uncovered := texts(certificate, "uncovered_images"):
         reasons.append(f"{len(uncovered)} images of the dataset have no clean verdict, e.g. {uncovered[0]}")
     return tuple(reasons)
+
+
+def _looked(check: Mapping[str, JsonValue]) -> bool:
+    """True where the stage saw an image."""
+    return any(section(check, where).get("n_checked", 0) != 0 for where in ("sources", "outputs"))
 
 
 def _judged(body: dict[str, JsonValue]) -> dict[str, JsonValue]:
@@ -232,12 +256,12 @@ def _image_checks(guard: Guard, sources: Sequence[GuardVerdict], result: Survey)
     unclean = any(found.verdict != "clean" for found in result.outputs)
     for position, stage in enumerate(guard.stages):
         earlier = {"decode", *(before.name for before in guard.stages[:position])}
-        on_sources, on_outputs = _count(stage.name, earlier, sources), _count(stage.name, earlier, result.outputs)
+        on_sources, on_outputs = (_count(stage, earlier, verdicts) for verdicts in (sources, result.outputs))
         ran = bool(sources) or bool(result.outputs)
         checks.append(
             {
                 "stage": stage.name,
-                "tool": ALGORITHM if stage.name == "pdq_panels" else "sha256",
+                "tool": _TOOLS.get(stage.name, "sha256"),
                 "ran_on": "both" if result.outputs and sources else "outputs" if result.outputs else "sources",
                 "sources": on_sources,
                 "outputs": on_outputs,
@@ -247,17 +271,20 @@ def _image_checks(guard: Guard, sources: Sequence[GuardVerdict], result: Survey)
     return checks
 
 
-def _count(stage: str, earlier: set[str], verdicts: Sequence[GuardVerdict]) -> dict[str, int]:
+def _count(stage: Stage, earlier: set[str], verdicts: Sequence[GuardVerdict]) -> dict[str, int]:
     skipped = [found for found in verdicts if found.stage in earlier and found.verdict != "clean"]
-    low = [found for found in verdicts if found.stage == stage and found.verdict == "unverifiable"]
+    low = [found for found in verdicts if found.stage == stage.name and found.verdict == "unverifiable"]
+    # Renders and drawings end clean before the stages for photographs.
+    other = [found for found in verdicts if found.stage in earlier and found.verdict == "clean"]
     return {
-        "n_checked": len(verdicts) - len(skipped) - len(low),
-        "n_hits": sum(found.is_hit and found.stage == stage for found in verdicts),
-        "n_review": sum(found.near_miss and found.stage == stage for found in verdicts),
-        "n_skipped": len(skipped) + len(low),
+        "n_checked": len(verdicts) - len(skipped) - len(low) - len(other),
+        "n_hits": sum(found.is_hit and found.stage == stage.name for found in verdicts),
+        "n_review": sum(found.near_miss and found.stage == stage.name for found in verdicts),
+        "n_skipped": len(skipped) + len(low) + len(other),
         "skipped_undecodable": sum(found.stage == "decode" for found in skipped),
         "skipped_decided_earlier": sum(found.stage != "decode" for found in skipped),
         "skipped_low_quality": len(low),
+        "skipped_other_route": len(other),
     }
 
 
@@ -275,15 +302,23 @@ def _other_checks(result: Survey) -> list[JsonValue]:
 
 def _near(verdicts: Iterable[GuardVerdict]) -> list[GuardVerdict]:
     near = [found for found in verdicts if found.near_miss]
-    return sorted(near, key=lambda found: (str(found.evidence.get("distance")).zfill(3), found.image_id))
+    return sorted(
+        near, key=lambda found: (-_inliers(found), str(found.evidence.get("distance")).zfill(3), found.image_id)
+    )
+
+
+def _inliers(found: GuardVerdict) -> int:
+    value = found.evidence.get("inliers")
+    return value if isinstance(value, int) else 0
 
 
 def _near_miss(found: GuardVerdict) -> dict[str, JsonValue]:
     return {
         "sample": found.image_id,
         "benchmark_item": found.evidence.get("nearest"),
+        "shares_with": found.evidence.get("shares_with"),
         "pdq": found.evidence.get("distance"),
-        "inliers": None,
+        "inliers": found.evidence.get("inliers"),
         "decision": "kept",
         "by": "rule",
     }

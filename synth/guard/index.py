@@ -1,4 +1,4 @@
-"""What the guard knows about a benchmark: digests and perceptual hashes of every image, and no picture.
+"""What the guard knows about a benchmark: digests, perceptual hashes and local features of every image.
 
 An index that is empty, short, or lacks an image that could not be decoded would match nothing and look clean, so none
 is ever built, and a damaged file is never loaded.
@@ -17,6 +17,7 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +25,16 @@ import numpy.typing as npt
 from synth import images
 from synth.errors import GuardError, ImageError
 from synth.files import write_bytes
-from synth.guard import panels, pdq
+from synth.guard import bank, features, panels, pdq
+from synth.guard.bank import Bank
+from synth.guard.drawings import is_drawing
 from synth.types import BenchmarkData, JsonValue, Rgb
 
-ALGORITHM = f"pdq/{pdq.CANONICAL_SIDE}/frames-1"
-"""Changes whenever the same image would get other hashes: such an index must be built anew."""
+HASH = f"pdq/{pdq.CANONICAL_SIDE}/frames-1"
+ALGORITHM = f"{HASH}+{bank.ALGORITHM}"
+"""Changes whenever the same image would get other hashes or features: such an index must be built anew."""
 
-THRESHOLDS: Mapping[str, int] = {"photograph": 60, "rendered": 52}
+THRESHOLDS: Mapping[str, int] = {"photograph": 60, "rendered": 52, "drawing": 31}
 """Hamming distance out of 256 up to which a panel counts as the benchmark's image, by content. Drawings and renders of
 one kind share their frame, so unrelated ones are nearer to each other than photographs are. Nearest strangers measured
 (tests/benchmarks/bench_guard.py): 82 among 363 photographs and altered copies against 41 others, 54 among 816 views of
@@ -38,8 +42,11 @@ one kind share their frame, so unrelated ones are nearer to each other than phot
 REVIEW: Mapping[str, int] = {"photograph": 85, "rendered": 60}
 """Distance up to which a clean image is listed as a near miss."""
 MIN_QUALITY = 30
+ALIKE = 45
+"""Distance of whole images up to which the features of one stand for both: benchmarks show a picture again with other
+marks."""
 
-_FORMAT = 1
+_FORMAT = 2
 _READING_ERRORS = (
     zipfile.BadZipFile,
     zipfile.LargeZipFile,
@@ -65,6 +72,19 @@ _ARRAYS: Mapping[str, tuple[type[np.generic], int]] = {
     "parts": (np.str_, 1),
     "questions": (np.uint8, 2),
     "question_counts": (np.int32, 1),
+}
+_BANK: Mapping[str, tuple[type[np.generic], int]] = {
+    "descriptors": (np.uint8, 2),
+    "places": (np.float32, 2),
+    "starts": (np.int64, 1),
+    "cells": (np.int32, 1),
+    "signatures": (np.uint64, 1),
+    "mean": (np.float32, 1),
+    "axes": (np.float32, 2),
+    "words": (np.float32, 3),
+    "medians": (np.float32, 1),
+    "thumbnails": (np.uint8, 1),
+    "sizes": (np.int32, 2),
 }
 
 
@@ -106,6 +126,8 @@ class GuardIndex:
     """(P, 32) digests of the normalised questions and prompts."""
     question_counts: npt.NDArray[np.int32]
     """(P,): how many items use it."""
+    bank: Bank
+    """Local features of the N images; none for drawings, and for images alike to an earlier one."""
     sha256: str = field(default="")
 
     @property
@@ -163,7 +185,7 @@ def build_index(benchmark: BenchmarkData | Path, expected: Expected | None = Non
     expected = expected or Expected()
     if isinstance(benchmark, Path):
         name, revision, n_items = benchmark.name, "", None
-        entries, texts = _folder_images(benchmark), Counter[bytes]()
+        entries, texts = folder_images(benchmark), Counter[bytes]()
     else:
         name, revision, n_items = benchmark.name, benchmark.revision, len(benchmark.items)
         entries = benchmark_images(benchmark)
@@ -190,6 +212,7 @@ def build_index(benchmark: BenchmarkData | Path, expected: Expected | None = Non
             parts=np.array(builder.parts, dtype=np.str_),
             questions=_digests([digest for digest, _ in ordered]),
             question_counts=np.array([count for _, count in ordered], dtype=np.int32),
+            bank=bank.build(builder.local),
         )
     )
 
@@ -206,6 +229,8 @@ class _Builder:
         self.rows: list[pdq.Hashes] = []
         self.owners: list[int] = []
         self.parts: list[str] = []
+        self.local: list[bank.Entry] = []
+        self._described: list[pdq.Hashes] = []
         self._known: dict[bytes, int] = {}
 
     def add(self, name: str, data: bytes) -> None:
@@ -224,17 +249,28 @@ class _Builder:
         self.pixels.append(pixels)
         if pixels in self._known:
             self.quality.append(self.quality[self._known[pixels]])
+            self.local.append(None)
             return
         self._known[pixels] = owner
         for panel in panels.frames(pdq.working_luma(rgb)):
             packed, quality = pdq.hashes(panel.luma)
             if panel.name == panels.WHOLE:
                 self.quality.append(quality)
+                self.local.append(self._features(rgb, packed[:1], quality))
             elif quality < MIN_QUALITY:
                 continue
             self.rows.append(packed[:1])
             self.owners.append(owner)
             self.parts.append(panel.name)
+
+    def _features(self, rgb: Rgb, whole: pdq.Hashes, quality: int) -> bank.Entry:
+        """Key points and thumbnail; None for a drawing, and where an image alike has them already."""
+        if quality >= MIN_QUALITY:
+            if self._described and pdq.distances(whole, np.concatenate(self._described)).min() <= ALIKE:
+                return None
+            self._described.append(whole)
+        picture = features.canonical(rgb)
+        return None if is_drawing(picture) else (features.extract(picture), bank.thumbnail(picture))
 
 
 def benchmark_images(benchmark: BenchmarkData) -> Iterator[tuple[str, bytes]]:
@@ -252,7 +288,8 @@ def benchmark_images(benchmark: BenchmarkData) -> Iterator[tuple[str, bytes]]:
         yield f"clean/{name}", data
 
 
-def _folder_images(folder: Path) -> Iterator[tuple[str, bytes]]:
+def folder_images(folder: Path) -> Iterator[tuple[str, bytes]]:
+    """(path, encoded bytes) of every image below a folder. Raises GuardError for a file that may hold others."""
     if not folder.is_dir():
         raise GuardError("no such folder", where=str(folder), fix="give the folder that holds the benchmark's images")
     for path in sorted(folder.rglob("*")):
@@ -296,7 +333,8 @@ def save_index(index: GuardIndex, path: Path) -> None:
     """Write one .npz without pickled objects, atomically."""
     buffer = io.BytesIO()
     meta = json.dumps(_meta(index) | {"sha256": index.sha256}, sort_keys=True).encode()
-    np.savez_compressed(buffer, allow_pickle=False, meta=np.frombuffer(meta, dtype=np.uint8), **_columns(index))
+    # Descriptors hardly shrink, and unpacking them would cost seconds in every worker.
+    np.savez(buffer, allow_pickle=False, meta=np.frombuffer(meta, dtype=np.uint8), **_columns(index))
     write_bytes(path, buffer.getvalue())
 
 
@@ -307,12 +345,14 @@ def load_index(path: Path) -> GuardIndex:
     try:
         with np.load(path, allow_pickle=False) as archive:
             meta = json.loads(archive["meta"].tobytes())
-            columns = {name: archive[name] for name in _ARRAYS}
-        for name, (kind, dimensions) in _ARRAYS.items():
-            if not np.issubdtype(columns[name].dtype, kind) or columns[name].ndim != dimensions:
-                raise ValueError(f"column {name} is {columns[name].dtype} with {columns[name].ndim} dimensions")
-        stored = str(meta["sha256"])
-        algorithm = str(meta["algorithm"])
+            stored, algorithm = str(meta["sha256"]), str(meta["algorithm"])
+            if algorithm != ALGORITHM:
+                raise GuardError(
+                    f"made for {algorithm}, this version compares {ALGORITHM}",
+                    where=str(path),
+                    fix="build the index again",
+                )
+            columns, local = _read(archive, _ARRAYS), _read(archive, _BANK)
         index = GuardIndex(
             benchmark=str(meta["benchmark"]),
             revision=str(meta["revision"]),
@@ -321,13 +361,10 @@ def load_index(path: Path) -> GuardIndex:
             expected_images=_count(meta["expected_images"]),
             thresholds={str(key): int(value) for key, value in meta["thresholds"].items()},
             **columns,
+            bank=Bank(**local),
         )
     except _READING_ERRORS as error:
         raise _damaged(path, " ".join(str(error).split())) from None
-    if algorithm != ALGORITHM:
-        raise GuardError(
-            f"made for {algorithm}, this version compares {ALGORITHM}", where=str(path), fix="build the index again"
-        )
     index = _sealed(index)
     if index.sha256 != stored:
         raise _damaged(path, f"its sha256 is {index.sha256}, it says {stored}")
@@ -361,7 +398,18 @@ def _meta(index: GuardIndex) -> dict[str, JsonValue]:
 
 
 def _columns(index: GuardIndex) -> dict[str, npt.NDArray[np.generic]]:
-    return {name: getattr(index, name) for name in _ARRAYS}
+    own = {name: getattr(index, name) for name in _ARRAYS}
+    return own | {name: getattr(index.bank, name) for name in _BANK}
+
+
+def _read(
+    archive: Mapping[str, npt.NDArray[Any]], expected: Mapping[str, tuple[type[np.generic], int]]
+) -> dict[str, Any]:
+    columns = {name: archive[name] for name in expected}
+    for name, (kind, dimensions) in expected.items():
+        if not np.issubdtype(columns[name].dtype, kind) or columns[name].ndim != dimensions:
+            raise ValueError(f"column {name} is {columns[name].dtype} with {columns[name].ndim} dimensions")
+    return columns
 
 
 def _count(value: object) -> int | None:

@@ -84,10 +84,11 @@ def _claims(certificate: Mapping[str, JsonValue], guard: Guard | None) -> Iterab
     if guard.index.sha256 not in built:
         yield f"index: the certificate was made with {built}, this one is {guard.index.sha256}"
     chosen = section(section(certificate, "options"), "chosen")
-    for content, name in (("photograph", "threshold_photograph"), ("rendered", "threshold_rendered")):
+    for route, least in THRESHOLDS.items():
+        name = f"threshold_{route}"
         value = chosen.get(name)
-        if isinstance(value, int) and value < THRESHOLDS[content] and certificate.get("verdict") == CLEAN:
-            yield f"{name}: {value} is looser than the shipped {THRESHOLDS[content]}"
+        if isinstance(value, int) and value < least and certificate.get("verdict") == CLEAN:
+            yield f"{name}: {value} is looser than the shipped {least}"
 
 
 def _rejected(row: CertifiedRow, guard: Guard | None) -> Iterable[str]:

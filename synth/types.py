@@ -558,7 +558,7 @@ class ResultsFormat:
     read: Callable[[Path], Iterator[Reply]]
     """Raises ResultsError with file and place."""
     read_mapped: Callable[[Path, Mapping[str, str]], Iterator[Reply]] | None = None
-    """The same with a mapping of our fields to the file's columns. Only a general format has it, and yields to others."""
+    """The same, our fields taken from the columns that a mapping names. Only a general format, which yields, has it."""
     looks_for: str = ""
     """What makes a path one of this shape, in a few words; told where nothing fits."""
 

@@ -31,6 +31,9 @@ def register(verbs: Subparsers[argparse.ArgumentParser]) -> None:
     verb.add_argument("--budget", type=int, required=True, help="pairs in all")
     verb.add_argument("--replay-share", type=float, default=0.2, help="share that keeps what the model already knows")
     verb.add_argument("--max-share", type=float, default=0.6, help="most of the budget for one skill")
+    verb.add_argument(
+        "--difficulty", action="append", default=[], metavar="easy=0.4", help="share of a band (easy, medium, hard)"
+    )
     verb.add_argument("--contrast", type=Path, help="contrast.json of `s2p diagnose --specialist`")
     verb.add_argument("--out", type=Path, required=True, help="plan.json")
     verb = add_verb(verbs, "generate", _generate, "question-answer pairs from photos")
@@ -224,12 +227,17 @@ def _judge_options(args: argparse.Namespace) -> JudgeOptions | None:
 
 
 def _plan(args: argparse.Namespace) -> int:
-    from synth.config import validate
+    from synth.config import parse_overrides, validate
     from synth.diagnosis.profile import load_profile
     from synth.plan import PlanOptions, format_plan, load_contrasts, make_plan, save_plan
     from synth.plugins import TASKS, load_all
 
-    settings = {"budget": args.budget, "replay_share": args.replay_share, "max_share": args.max_share}
+    settings: dict[str, JsonValue] = {
+        "budget": args.budget,
+        "replay_share": args.replay_share,
+        "max_share": args.max_share,
+        "difficulty": parse_overrides(args.difficulty),
+    }
     options = validate(settings, PlanOptions, "s2p plan")
     contrasts = load_contrasts(args.contrast) if args.contrast else ()
     plan = make_plan(load_profile(args.profile), options, load_all(TASKS), contrasts)

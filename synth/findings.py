@@ -106,6 +106,8 @@ class Quota:
     why: str
     role: Literal["target", "replay"] = "target"
     """replay: keeps a skill that the model already has."""
+    difficulty: Mapping[str, float] = field(default_factory=dict)
+    """Band (easy, medium, hard: thirds of 0..1) -> share of the pairs; empty: as they come."""
 
 
 @dataclass(frozen=True, kw_only=True)

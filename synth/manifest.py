@@ -53,7 +53,10 @@ def build_manifest(
 
 def quota_row(quota: Quota) -> dict[str, JsonValue]:
     """A quota as plain values."""
-    return {"task": quota.task, "skill": str(quota.skill), "n": quota.n, "why": quota.why, "role": quota.role}
+    row: dict[str, JsonValue] = {
+        "task": quota.task, "skill": str(quota.skill), "n": quota.n, "why": quota.why, "role": quota.role
+    }  # fmt: skip
+    return row | ({"difficulty": dict(quota.difficulty)} if quota.difficulty else {})
 
 
 def add_counts(notes: Sequence[ShardNote]) -> dict[str, float]:

@@ -16,6 +16,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
@@ -38,6 +39,11 @@ class PlanOptions(Config):
     """Share of the budget for skills that the model already has."""
     skills: tuple[Skill, ...] = ()
     """Where given, only these may be targets."""
+    difficulty: dict[Literal["easy", "medium", "hard"], Annotated[float, Field(ge=0, le=1)]] = Field(
+        default_factory=dict
+    )
+    """Share of each band among the pairs of a target; empty: as they come. Only hard pairs are known to harm small
+    models. What a band lacks is taken from the others."""
     controls: tuple[Skill, ...] = ()
     """Skills that get no pairs at all, so that they can show whether a gain is more than a side effect."""
     min_n: int = Field(default=30, ge=1)
@@ -110,10 +116,12 @@ def make_plan(
     most = max(round(options.budget * options.max_share), -(-(options.budget - kept) // len(targets)))
     quotas: list[Quota] = []
     for it, n, wish in zip(targets, _capped(options.budget - kept, weights, most), wished, strict=True):
-        quotas += _quotas(it, n, teachers[it.skill], _why(it, n < wish, teachable.get(it.skill)))
+        quotas += _quotas(
+            it, n, teachers[it.skill], _why(it, n < wish, teachable.get(it.skill)), dict(options.difficulty)
+        )
     for it, n in zip(replay, _shares(kept, [1.0] * len(replay)), strict=True):
         why = f"the model has {it.name} ({_numbers(it)}) and must not lose it"
-        quotas += _quotas(it, n, teachers[it.skill], why, replay=True)
+        quotas += _quotas(it, n, teachers[it.skill], why, None)
     return Plan(
         quotas=tuple(quota for quota in quotas if quota.n), unserved=tuple(unserved), notes=notes, fold=profile.fold
     )
@@ -233,9 +241,13 @@ def _capped(total: int, weights: Sequence[float], most: int) -> list[int]:
         capped |= over
 
 
-def _quotas(it: CategoryProfile, n: int, teachers: Sequence[str], why: str, *, replay: bool = False) -> list[Quota]:
+def _quotas(
+    it: CategoryProfile, n: int, teachers: Sequence[str], why: str, difficulty: Mapping[str, float] | None
+) -> list[Quota]:
+    """Quotas of one skill; a replay quota has no wish as to difficulty."""
+    role: Literal["target", "replay"] = "replay" if difficulty is None else "target"
     return [
-        Quota(task=task, skill=it.skill, n=share, why=why, role="replay" if replay else "target")
+        Quota(task=task, skill=it.skill, n=share, why=why, role=role, difficulty=difficulty or {})
         for task, share in zip(teachers, _shares(n, [1.0] * len(teachers)), strict=True)
     ]
 
@@ -271,7 +283,9 @@ _CONTRASTS = TypeAdapter(tuple[Contrast, ...])
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     """The content of plan.json."""
     quotas: list[JsonValue] = [
-        {"task": q.task, "skill": str(q.skill), "n": q.n, "role": q.role, "why": q.why} for q in plan.quotas
+        {"task": q.task, "skill": str(q.skill), "n": q.n, "role": q.role, "why": q.why}
+        | ({"difficulty": dict(q.difficulty)} if q.difficulty else {})
+        for q in plan.quotas
     ]
     return {"quotas": quotas, "unserved": list(plan.unserved), "notes": list(plan.notes), "fold": plan.fold}
 

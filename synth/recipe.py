@@ -196,7 +196,9 @@ def run_identity(recipe: Recipe, plan: Plan, fingerprints: tuple[str, ...], inde
     settings["perception"] = {**dump(recipe.perception), "cache": None}
     if recipe.calibration:
         settings["calibration"] = load_calibration(path_of(recipe.calibration)).digest
-    quotas: list[JsonValue] = [[q.task, str(q.skill), q.n, q.role] for q in plan.quotas]
+    quotas: list[JsonValue] = [
+        [q.task, str(q.skill), q.n, q.role, *([dict(q.difficulty)] if q.difficulty else [])] for q in plan.quotas
+    ]
     return digest(settings, quotas, list(fingerprints), index, code)
 
 

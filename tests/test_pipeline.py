@@ -10,17 +10,21 @@ import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 import yaml
 
+from synth.dataset.assemble import Light, band_of, choose_quota
 from synth.dataset.shards import data_files, read_rows
 from synth.errors import GateFailed, GuardError, RunError, S2PError, SourceError
+from synth.findings import Quota
 from synth.images import decode
 from synth.pipeline import generate, preview
 from synth.recipe import Recipe
+from synth.types import Skill
 from tests.conftest import ROOT
 from tests.scenes import benchmark_folder, folder_with_truth
 
@@ -132,6 +136,34 @@ def test_letters_and_strata_are_balanced(finished: Path) -> None:
 def test_the_same_bytes_with_two_workers(world: Path, finished: Path, tmp_path: Path) -> None:
     generate(recipe(world, engine={"workers": 2}), tmp_path / "two")
     assert digest(tmp_path / "two") == digest(finished)
+
+
+def test_shares_of_difficulty_are_kept_and_a_lacking_band_is_filled_up() -> None:
+    def rows(n: int, difficulty: float) -> list[Light]:
+        return [
+            Light(f"{difficulty}-{i}", "t", "counting", "s", "AB"[i % 2], f"i{i}", f"g{i}", difficulty)
+            for i in range(n)
+        ]
+
+    quota = Quota(task="t", skill=Skill.COUNTING, n=24, why="", difficulty={"easy": 0.25, "medium": 0.25, "hard": 0.5})
+    kept, lost = choose_quota([*rows(30, 0.1), *rows(30, 0.5), *rows(30, 0.9)], quota, 0)
+    assert Counter(band_of(row.difficulty) for row in kept) == {"easy": 6, "medium": 6, "hard": 12}
+    assert sum(drop.count for drop in lost) == 90 - 24
+    kept, _ = choose_quota([*rows(30, 0.1), *rows(4, 0.9)], quota, 0)
+    assert Counter(band_of(row.difficulty) for row in kept) == {"easy": 20, "hard": 4}
+    assert Counter(row.answer for row in kept) == {"A": 12, "B": 12}
+
+
+def test_a_wish_for_difficulty_reaches_the_manifest_and_the_run_s_identity(world: Path, tmp_path: Path) -> None:
+    quota = {"task": "relative_depth", "skill": "relative_depth", "n": 24, "why": "a test", "role": "target"}
+    runs = []
+    for name, shares in (("any", {}), ("hard", {"hard": 1.0})):
+        plan = tmp_path / f"{name}.json"
+        plan.write_text(json.dumps({"quotas": [{**quota, "difficulty": shares}], "unserved": []}), encoding="utf-8")
+        runs.append(generate(recipe(world, plan=str(plan)), tmp_path / name))
+        assert len(list(read_rows(tmp_path / name, ["difficulty"]))) == 24
+    assert runs[0]["run"] != runs[1]["run"]
+    assert manifest(tmp_path / "hard")["quotas"][0]["difficulty"] == {"hard": 1.0}
 
 
 def test_the_same_bytes_on_ray(world: Path, finished: Path, tmp_path: Path) -> None:

@@ -359,3 +359,14 @@ def test_options_are_strict() -> None:
         PlanOptions.model_validate({"replay": 0.2})
     with pytest.raises(ValidationError):
         PlanOptions(budget=0)
+
+
+def test_difficulty_is_asked_of_targets_only_and_survives_the_file(tmp_path: Path) -> None:
+    it = profile(skill(Skill.RELATIVE_DEPTH, 100), skill(Skill.OBJECT_AT_MARK, 190, chance=0.25))
+    plan = make_plan(it, PlanOptions(budget=100, difficulty={"easy": 0.5, "hard": 0.25}), TASKS)
+    asked = {(quota.role, str(quota.difficulty)) for quota in plan.quotas}
+    assert asked == {("target", "{'easy': 0.5, 'hard': 0.25}"), ("replay", "{}")}
+    save_plan(tmp_path / "plan.json", plan)
+    assert load_plan(tmp_path / "plan.json") == plan
+    with pytest.raises(ValidationError):
+        PlanOptions.model_validate({"difficulty": {"easy": 2}})

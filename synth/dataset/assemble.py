@@ -17,10 +17,11 @@ import pyarrow.parquet as pq
 from synth.balance import choose
 from synth.dataset.shards import ROW_GROUP, iterate, write_parquet
 from synth.files import sha256_file, sync_folder
-from synth.findings import Plan
+from synth.findings import Plan, Quota
 from synth.types import Drop, JsonValue
 
-LIGHT_COLUMNS = ("qa_id", "task", "skill", "stratum", "answer", "image_ids", "source_group")
+BANDS = ("easy", "medium", "hard")
+LIGHT_COLUMNS = ("qa_id", "task", "skill", "stratum", "answer", "image_ids", "source_group", "difficulty")
 
 
 @dataclass(frozen=True)
@@ -34,6 +35,7 @@ class Light:
     answer: str
     image_id: str
     group: str
+    difficulty: float = 0.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,7 +60,7 @@ def assemble(
     drops: list[Drop] = []
     for quota in plan.quotas:
         mine = [row for row in lights if row.task == quota.task and row.skill == quota.skill]
-        chosen, lost = choose(mine, quota.n, seed)
+        chosen, lost = choose_quota(mine, quota, seed)
         kept += chosen
         drops += lost
     splits = _split({row.group for row in kept}, seed, validation_share)
@@ -75,6 +77,29 @@ def assemble(
     sync_folder(out)
     counts = {name: len(ids) for name, ids in by_split.items() if ids}
     return Assembled(files=tuple(files), kept=tuple(kept), splits=counts, drops=tuple(drops))
+
+
+def band_of(difficulty: float) -> str:
+    """easy, medium or hard: thirds of 0..1."""
+    return BANDS[min(2, int(3 * difficulty))]
+
+
+def choose_quota(rows: Sequence[Light], quota: Quota, seed: int) -> tuple[list[Light], list[Drop]]:
+    """Balanced pairs of one quota, and what was left out.
+
+    With shares of difficulty each band is balanced by itself, and what a band lacks comes from the others.
+    """
+    if not quota.difficulty:
+        return choose(rows, quota.n, seed)
+    kept: list[Light] = []
+    drops: list[Drop] = []
+    for band in BANDS:
+        mine = [row for row in rows if band_of(row.difficulty) == band]
+        chosen, _ = choose(mine, round(quota.n * quota.difficulty.get(band, 0.0)), seed)
+        kept += chosen
+    ids = {row.qa_id for row in kept}
+    more, drops = choose([row for row in rows if row.qa_id not in ids], max(0, quota.n - len(kept)), seed)
+    return [*kept, *more][: quota.n], drops
 
 
 def write_drops(path: Path, drops: Sequence[Drop]) -> None:
@@ -107,7 +132,12 @@ def _lights(path: Path) -> Iterator[Light]:
             answer=str(row["answer"]),
             image_id=first,
             group=str(row["source_group"]),
+            difficulty=_number(row["difficulty"]),
         )
+
+
+def _number(value: JsonValue) -> float:
+    return float(value) if isinstance(value, int | float) else 0.0
 
 
 def _split(groups: set[str], seed: int, share: float) -> dict[str, str]:

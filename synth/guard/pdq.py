@@ -79,10 +79,11 @@ def contrast(picture: Luma) -> float:
 
 def distances(queries: Hashes, rows: Hashes) -> npt.NDArray[np.uint16]:
     """Hamming distances (Q, N) of hashes (Q, 32) and (N, 32), 0..256; exact."""
-    left, right = _words(queries), _words(rows)
-    total = np.zeros((len(left), len(right)), dtype=np.uint16)
-    for word in range(left.shape[1]):
-        total += np.bitwise_count(left[:, word, None] ^ right[None, :, word])
+    columns = np.ascontiguousarray(_words(rows).T)
+    total = np.empty((len(queries), len(rows)), dtype=np.uint16)
+    # Query by query, the intermediate results stay in the cache.
+    for number, query in enumerate(_words(queries)):
+        total[number] = np.bitwise_count(columns ^ query[:, None]).sum(axis=0, dtype=np.uint16)
     return total
 
 

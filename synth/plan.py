@@ -117,7 +117,11 @@ def make_plan(
     quotas: list[Quota] = []
     for it, n, wish in zip(targets, _capped(options.budget - kept, weights, most), wished, strict=True):
         quotas += _quotas(
-            it, n, teachers[it.skill], _why(it, n < wish, teachable.get(it.skill)), dict(options.difficulty)
+            it,
+            n,
+            teachers[it.skill],
+            _why(it, n < wish, teachable.get(it.skill)),
+            {str(band): share for band, share in options.difficulty.items()},
         )
     for it, n in zip(replay, _shares(kept, [1.0] * len(replay)), strict=True):
         why = f"the model has {it.name} ({_numbers(it)}) and must not lose it"
@@ -282,12 +286,13 @@ _CONTRASTS = TypeAdapter(tuple[Contrast, ...])
 
 def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
     """The content of plan.json."""
-    quotas: list[JsonValue] = [
-        {"task": q.task, "skill": str(q.skill), "n": q.n, "role": q.role, "why": q.why}
-        | ({"difficulty": dict(q.difficulty)} if q.difficulty else {})
-        for q in plan.quotas
-    ]
+    quotas: list[JsonValue] = [_quota_to_json(quota) for quota in plan.quotas]
     return {"quotas": quotas, "unserved": list(plan.unserved), "notes": list(plan.notes), "fold": plan.fold}
+
+
+def _quota_to_json(it: Quota) -> dict[str, JsonValue]:
+    row: dict[str, JsonValue] = {"task": it.task, "skill": str(it.skill), "n": it.n, "role": it.role, "why": it.why}
+    return row | ({"difficulty": dict(it.difficulty)} if it.difficulty else {})
 
 
 def plan_from_json(data: Mapping[str, JsonValue], where: str = "plan.json") -> Plan:

@@ -228,7 +228,7 @@ def _together(facts: Round) -> Iterable[Row]:
             yield _with_kept(_row(name, words(name), cell, "", Level()), cell)
     for name in compared.targets or ():
         if name in compared.held_out:
-            yield _row(name, f"{words(name)}: the fifth that the plan never saw", compared.held_out[name], "", Level())
+            yield _row(name, f"{words(name)}, held-out fifth", compared.held_out[name], "", Level())
     whole = compared.overall
     if whole is not None and whole.after is not None:
         yield _row("", "All questions", whole, "", Level())

@@ -159,7 +159,7 @@ STYLES = [
     ("Final answer: **no**", YES_NO, "B"),
     ("**3**", BUTTONS, "A"),
     ("I count **five** cups, so the answer is **C**.", BUTTONS, "C"),
-    # Claude.
+    # A bold line of its own, then the reason.
     (
         "Looking at the image, I can see two marked points.\n\n- Point A is on the fence in the "
         "distance\n- Point B is on the grass nearby\n\n**Answer: (B)**",

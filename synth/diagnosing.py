@@ -20,7 +20,7 @@ from synth.diagnosis.folds import planning
 from synth.diagnosis.joining import missing
 from synth.diagnosis.matrix import make_matrix, matrix_to_json
 from synth.diagnosis.profile import ROUTING, Beside, make_profile, profile_to_json
-from synth.diagnosis.reading import benchmark_of, read_many, read_results, write_outcomes
+from synth.diagnosis.reading import Run, read_runs, write_outcomes
 from synth.diagnosis.snapshots import SnapshotGate, compare_runs, snapshot_to_json
 from synth.diagnosis.specialists import (
     Specialist,
@@ -33,7 +33,7 @@ from synth.diagnosis.specialists import (
 from synth.errors import ConfigError, ResultsError
 from synth.files import write_json
 from synth.findings import Contrast, Matrix, Profile, Snapshot
-from synth.plugins import BENCHMARKS, DEPTH, load_all
+from synth.plugins import BENCHMARKS, DEPTH
 from synth.report.diagnosis import write_diagnosis
 from synth.report.examples import examples_of
 from synth.report.matrix import write_matrix
@@ -107,14 +107,6 @@ class _Ground:
     specialists: tuple[Specialist, ...]
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Read:
-    """One run as read."""
-
-    outcomes: list[Outcome]
-    benchmark: Benchmark | None
-
-
 def diagnose(request: DiagnoseRequest, reporter: Reporter) -> Diagnosis:
     """Read, judge, compare and write. One run is written to `out`, several each to a folder of their name in it.
 
@@ -158,11 +150,11 @@ def _ground(request: DiagnoseRequest, reporter: Reporter) -> _Ground:
         raise ConfigError("a specialist needs the pictures", where="--specialist", fix="name the --benchmark")
     baseline: list[Outcome] = []
     if request.baseline is not None:
-        models = _read(request.baseline, request, data)
-        if len(models) != 1:
-            names = ", ".join(name for name, _ in models)
-            raise ResultsError(f"results of {len(models)} models: {names}", where=str(request.baseline), fix="give one")
-        baseline = models[0][1]
+        runs = _read(request.baseline, request, data)
+        if len(runs) != 1:
+            names = ", ".join(run.model for run in runs)
+            raise ResultsError(f"results of {len(runs)} models: {names}", where=str(request.baseline), fix="give one")
+        baseline = runs[0].outcomes
     return _Ground(
         benchmark=benchmark,
         data=data,
@@ -171,41 +163,25 @@ def _ground(request: DiagnoseRequest, reporter: Reporter) -> _Ground:
     )
 
 
-def _read(path: Path, request: DiagnoseRequest, data: BenchmarkData | None) -> list[tuple[str, list[Outcome]]]:
-    """(model, its outcomes) of one path."""
-    if not request.columns:
-        return read_many(path, request.format, request.trust_extracted, data)
-    models: dict[str, list[Outcome]] = {}
-    for outcome in read_results(path, request.format, request.trust_extracted, data, request.columns):
-        models.setdefault(outcome.model, []).append(outcome)
-    return list(models.items())
+def _read(path: Path, request: DiagnoseRequest, data: BenchmarkData | None) -> list[Run]:
+    return read_runs(path, request.format, request.trust_extracted, data, request.columns)
 
 
-def _runs(request: DiagnoseRequest, ground: _Ground) -> dict[str, _Read]:
+def _runs(request: DiagnoseRequest, ground: _Ground) -> dict[str, Run]:
     """Name → run, in the order given. Two runs of one model are told apart by their files, then by number."""
     found = [
-        (model, path, _Read(outcomes=outcomes, benchmark=ground.benchmark or _benchmark_of(path, outcomes, request)))
+        (path, replace(run, benchmark=ground.benchmark or run.benchmark))
         for path in request.results
-        for model, outcomes in _read(path, request, ground.data)
+        for run in _read(path, request, ground.data)
     ]
-    models = Counter(model for model, _, _ in found)
-    runs: dict[str, _Read] = {}
-    for model, path, run in found:
-        name = label = model if models[model] == 1 else f"{model} ({path.stem})"
+    models = Counter(run.model for _, run in found)
+    runs: dict[str, Run] = {}
+    for path, run in found:
+        name = label = run.model if models[run.model] == 1 else f"{run.model} ({path.stem})"
         for number in range(2, len(found) + 1):
             name = f"{label} {number}" if name in runs else name
         runs[name] = run
     return runs
-
-
-def _benchmark_of(path: Path, outcomes: Sequence[Outcome], request: DiagnoseRequest) -> Benchmark | None:
-    try:
-        return benchmark_of(path, request.format, request.columns)
-    except ResultsError:
-        # The path was read already: it is a folder of runs, which as a whole belongs to no format.
-        categories = {outcome.category for outcome in outcomes}
-        fitting = [it for it in load_all(BENCHMARKS) if categories <= it.skills.keys()]
-        return fitting[0] if len(fitting) == 1 else None
 
 
 def _folders(out: Path, names: Sequence[str]) -> dict[str, Path]:
@@ -221,7 +197,7 @@ def _folders(out: Path, names: Sequence[str]) -> dict[str, Path]:
     return folders
 
 
-def _judged(run: _Read, data: BenchmarkData | None, options: JudgeOptions, record: Path) -> list[Outcome]:
+def _judged(run: Run, data: BenchmarkData | None, options: JudgeOptions, record: Path) -> list[Outcome]:
     from synth.diagnosis.judge import judge
 
     own = {item.item_id: item.choices for item in data.items} if data is not None else {}
@@ -238,7 +214,7 @@ def _judged(run: _Read, data: BenchmarkData | None, options: JudgeOptions, recor
 
 def _diagnose_run(
     name: str,
-    run: _Read,
+    run: Run,
     folder: Path,
     request: DiagnoseRequest,
     ground: _Ground,
@@ -284,7 +260,7 @@ def _diagnose_run(
     )
 
 
-def _contrasts(run: _Read, request: DiagnoseRequest, ground: _Ground, reporter: Reporter) -> tuple[Contrast, ...]:
+def _contrasts(run: Run, request: DiagnoseRequest, ground: _Ground, reporter: Reporter) -> tuple[Contrast, ...]:
     """The quadrants, of what the round may plan from: a plan reads them."""
     if ground.data is None:
         return ()

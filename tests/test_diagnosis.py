@@ -21,7 +21,7 @@ from synth.diagnosis.profile import (
     profile_from_json,
     profile_to_json,
 )
-from synth.diagnosis.reading import benchmark_of, load_outcomes, read_results, write_outcomes
+from synth.diagnosis.reading import load_outcomes, read_results, read_runs, write_outcomes
 from synth.errors import BenchmarkError, ConfigError, ResultsError
 from synth.files import write_json
 from synth.types import Outcome, Skill
@@ -266,12 +266,12 @@ def test_wrong_outcomes_are_named(tmp_path: Path, change: dict[str, object], mes
 
 
 def test_benchmark_of(shared: Path, tmp_path: Path) -> None:
-    found = benchmark_of(shared / "blink_outputs" / "GPT4V")
+    found = read_runs(shared / "blink_outputs" / "GPT4V")[0].benchmark
     assert found is not None and found.name == "blink"
-    assert benchmark_of(rows(tmp_path / "r.jsonl", ROW)) is None
+    assert read_runs(rows(tmp_path / "r.jsonl", ROW))[0].benchmark is None
     path = tmp_path / "outcomes.jsonl"
     write_outcomes(path, [outcome(0, "A", "A")])
-    found = benchmark_of(path)
+    found = read_runs(path)[0].benchmark
     assert found is not None and found.name == "blink"
 
 

@@ -410,11 +410,11 @@ def test_matrix_says_what_all_miss_and_which_labels_to_doubt(tmp_path):
 
 
 def test_the_released_replies_of_a_model_make_a_page(shared, tmp_path):
-    from synth.diagnosis.reading import benchmark_of, read_results
+    from synth.diagnosis.reading import read_results, read_runs
 
     folder = shared / "blink_outputs" / "llava_v1.5_7b"
     outcomes = [o for o in read_results(folder, "auto") if o.gold is not None]
-    write_diagnosis(make_profile(outcomes, benchmark_of(folder, "auto")), tmp_path / "r.html")
+    write_diagnosis(make_profile(outcomes, read_runs(folder)[0].benchmark), tmp_path / "r.html")
     page = open_page(tmp_path / "r.html")
     assert "no sentence for it" not in page.text
     assert {"gaps", "alarms", "errors", "letters", "categories"} <= {a["id"] for a in page.all("section")}

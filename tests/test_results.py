@@ -14,7 +14,7 @@ import pytest
 
 from synth.diagnosis.joining import fold, missing, unknown
 from synth.diagnosis.profile import make_profile
-from synth.diagnosis.reading import benchmark_of, load_outcomes, read_many, read_results, write_outcomes
+from synth.diagnosis.reading import load_outcomes, read_results, read_runs, write_outcomes
 from synth.errors import ResultsError
 from synth.results._values import listed
 from synth.types import BenchmarkData, Item, Outcome, Skill
@@ -113,7 +113,7 @@ def test_vlmevalkit_rows(tmp_path: Path) -> None:
     assert (outcomes[0].skill, outcomes[0].n_options, outcomes[4].n_options) == (Skill.RELATIVE_DEPTH, 2, 4)
     assert outcomes[4].text == "1" and outcomes[4].correct
     assert outcomes[9].correct is None
-    found = benchmark_of(file)
+    found = read_runs(file)[0].benchmark
     assert found is not None and found.name == "blink"
 
 
@@ -385,7 +385,7 @@ def test_inspect_ai_epochs_and_unfinished_runs(tmp_path: Path) -> None:
 def test_inspect_ai_folders(tmp_path: Path) -> None:
     dumped(tmp_path / "1.json", log([sample(1, "B")]))
     dumped(tmp_path / "2.json", log([sample(1, "A")], model="other"))
-    assert [(model, letters(found)) for model, found in read_many(tmp_path)] == [
+    assert [(run.model, letters(run.outcomes)) for run in read_runs(tmp_path)] == [
         ("openai/gpt-4o", ["B"]), ("other", ["A"]),
     ]  # fmt: skip
     dumped(tmp_path / "3.json", log([sample(1, "A")]))
@@ -414,7 +414,7 @@ def test_glued_images_are_another_condition(tmp_path: Path) -> None:
     row = {"idx": "val_Jigsaw_1", "answer": "(A)", "full_prediction": "(A)", "prediction": "(A)"}
     dumped(tmp_path / "GPT4V" / "Jigsaw.json", {"val": [row]})
     dumped(tmp_path / "GPT4V* concatenate images" / "Jigsaw_concat.json", {"val": [row | {"full_prediction": "(B)"}]})
-    apart = dict(read_many(tmp_path))
+    apart = {run.model: run.outcomes for run in read_runs(tmp_path)}
     assert {name: (found[0].tags, found[0].n_images) for name, found in apart.items()} == {
         "GPT4V": ({}, 3),
         "GPT4V (concat)": ({"layout": "concat", "released": "A"}, 1),
@@ -532,14 +532,14 @@ def test_two_harnesses_in_one_folder_are_not_guessed(tmp_path: Path) -> None:
 def test_many_models_at_once(tmp_path: Path) -> None:
     for model in ("one", "two"):
         lines(tmp_path / "runs" / model / "1_samples_blink_jigsaw.jsonl", [SAMPLE, SAMPLE])
-    assert [(name, len(found)) for name, found in read_many(tmp_path / "runs")] == [("one", 2), ("two", 2)]
+    assert [(run.model, len(run.outcomes)) for run in read_runs(tmp_path / "runs")] == [("one", 2), ("two", 2)]
     delimited(tmp_path / "flat" / "one_BLINK.tsv", [DEPTH])
     delimited(tmp_path / "flat" / "two_BLINK.tsv", [DEPTH])
-    assert [name for name, _ in read_many(tmp_path / "flat")] == ["one", "two"]
+    assert [run.model for run in read_runs(tmp_path / "flat")] == ["one", "two"]
     write_outcomes(tmp_path / "mixed" / "a" / "outcomes.jsonl", read_results(tmp_path / "runs" / "one"))
     write_outcomes(tmp_path / "mixed" / "b" / "outcomes.jsonl", read_results(tmp_path / "runs" / "one"))
     with pytest.raises(ResultsError, match="one comes twice: a and b"):
-        read_many(tmp_path / "mixed")
+        read_runs(tmp_path / "mixed")
 
 
 # ------------------------------------------------------------------------------------------------- items of a benchmark

@@ -9,7 +9,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
@@ -38,6 +38,25 @@ _FIX = "write the file again with `s2p diagnose` or `s2p evaluate`"
 ValueT = TypeVar("ValueT")
 
 
+@dataclass(frozen=True, kw_only=True)
+class Run:
+    """One model's results."""
+
+    model: str
+    outcomes: list[Outcome]
+    benchmark: Benchmark | None
+    """Whose items these are: named by the format or the rows, else the only one that has the categories."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Source:
+    """What lies at a path: outcomes of ours, or rows that are still to be read."""
+
+    outcomes: list[Outcome]
+    replies: list[Reply]
+    benchmark: Benchmark | None
+
+
 def read_results(
     path: Path,
     format: str = "auto",
@@ -61,11 +80,31 @@ def read_results(
     letter and option text disagree, `conflict_letter` and `conflict_text` hold both. Where the images sent are not as
     many as the item has, the tags `images` and `n_images_mismatch` say so.
     """
+    return _scored(_source(path, format, columns), path, trust_released, items)
+
+
+def _source(path: Path, format: str, columns: Mapping[str, str]) -> _Source:
     own = _own(path)
     if own is not None and format in ("auto", "jsonl") and not columns:
-        return load_outcomes(own)
+        outcomes = load_outcomes(own)
+        return _Source(outcomes=outcomes, replies=[], benchmark=_only_home({o.category for o in outcomes}))
     record = _format(path, format, columns)
     replies = list(_replies(record, path, columns))
+    named = {record.benchmark} if record.benchmark else {reply.benchmark for reply in replies}
+    if len(named) == 1 and named <= set(names(BENCHMARKS)):
+        return _Source(outcomes=[], replies=replies, benchmark=load(BENCHMARKS, named.pop()))
+    return _Source(outcomes=[], replies=replies, benchmark=_only_home({reply.category for reply in replies}))
+
+
+def _only_home(categories: set[str]) -> Benchmark | None:
+    fitting = [b for b in load_all(BENCHMARKS) if categories and categories <= b.skills.keys()]
+    return fitting[0] if len(fitting) == 1 else None
+
+
+def _scored(source: _Source, path: Path, trust_released: bool, items: BenchmarkData | None) -> list[Outcome]:
+    if source.outcomes:
+        return source.outcomes
+    replies = source.replies
     if not replies:
         raise ResultsError("no rows", where=str(path), fix="is this the run's result file?")
     if trust_released and all(reply.released is None for reply in replies):
@@ -79,48 +118,35 @@ def read_results(
     ]
 
 
-def read_many(
-    path: Path, format: str = "auto", trust_released: bool = False, items: BenchmarkData | None = None
-) -> list[tuple[str, list[Outcome]]]:
-    """(model, its outcomes) for every run under a path: a file, a folder of one or several models, a folder of those.
+def read_runs(
+    path: Path,
+    format: str = "auto",
+    trust_released: bool = False,
+    items: BenchmarkData | None = None,
+    columns: Mapping[str, str] = MappingProxyType({}),
+) -> list[Run]:
+    """Every run under a path, each file read once: a file, a folder of one or several models, a folder of those.
 
     One level of folders is searched where the folder itself holds no results. Raises ResultsError as `read_results`
     does, and where two places hold the same model.
     """
     places = [path]
-    if path.is_dir() and format == "auto" and _own(path) is None and not _fitting(path):
+    if path.is_dir() and format == "auto" and not columns and _own(path) is None and not _fitting(path):
         entries = [entry for entry in sorted(path.iterdir()) if not entry.name.startswith(".")]
         places = [entry for entry in entries if _own(entry) is not None or _fitting(entry)] or [path]
-    found: dict[str, list[Outcome]] = {}
+    found: dict[str, Run] = {}
     origin: dict[str, Path] = {}
     for place in places:
-        for outcome in read_results(place, format, trust_released, items):
+        source = _source(place, format, columns)
+        for outcome in _scored(source, place, trust_released, items):
             if origin.setdefault(outcome.model, place) != place:
                 twice = f"{origin[outcome.model].name} and {place.name}"
                 raise ResultsError(
                     f"{outcome.model} comes twice: {twice}", where=str(path), fix="read the two runs apart"
                 )
-            found.setdefault(outcome.model, []).append(outcome)
-    return list(found.items())
-
-
-def benchmark_of(
-    path: Path, format: str = "auto", columns: Mapping[str, str] = MappingProxyType({})
-) -> Benchmark | None:
-    """The benchmark whose results these are: named by the format or the rows, else the only one with the categories."""
-    own = _own(path)
-    if own is not None and format in ("auto", "jsonl") and not columns:
-        categories, named = {outcome.category for outcome in load_outcomes(own)}, {""}
-    else:
-        record = _format(path, format, columns)
-        if record.benchmark:
-            return load(BENCHMARKS, record.benchmark)
-        replies = list(_replies(record, path, columns))
-        categories, named = {reply.category for reply in replies}, {reply.benchmark for reply in replies}
-    if len(named) == 1 and named <= set(names(BENCHMARKS)):
-        return load(BENCHMARKS, named.pop())
-    fitting = [b for b in load_all(BENCHMARKS) if categories and categories <= b.skills.keys()]
-    return fitting[0] if len(fitting) == 1 else None
+            run = Run(model=outcome.model, outcomes=[], benchmark=source.benchmark)
+            found.setdefault(outcome.model, run).outcomes.append(outcome)
+    return list(found.values())
 
 
 # ------------------------------------------------------------------------------------------------------------- formats

@@ -13,7 +13,18 @@ from typing import Literal
 from pydantic import Field
 
 from synth.config import Config, dump
-from synth.diagnosis.paired import Pair, by_skill_of, cell_of, cells_of, judged, macro_of, paired, strata_of
+from synth.diagnosis.paired import (
+    Pair,
+    by_skill_of,
+    cell_of,
+    cells_json,
+    cells_of,
+    judged,
+    macro_of,
+    paired,
+    points_between,
+    strata_of,
+)
 from synth.errors import S2PError
 from synth.findings import Cell
 from synth.types import JsonValue, Outcome, Skill
@@ -192,7 +203,7 @@ def _gate(comparison: Comparison) -> list[str]:
     reasons += [f"{skill}: taught, and it got worse" for skill, cell in taught.items() if cell.verdict == "regressed"]
     for skill, kept in comparison.retention.items():
         if not kept.passed:
-            change = f"{100 * kept.cell.delta:+.1f} points {_interval(kept.cell)}"
+            change = f"{100 * kept.cell.delta:+.1f} points {points_between(kept.cell.low, kept.cell.high)}"
             reasons.append(f"{skill}: {change}, at most {100 * gate.retention_margin:g} may be lost")
     for name, arm in comparison.controls.items() if gate.controls else ():
         reasons += [
@@ -285,14 +296,5 @@ def _line(name: str, cell: Cell) -> str:
     p = cell.p if cell.p_holm is None else cell.p_holm
     return (
         f"{name:<28}{cell.n:>6}{100 * cell.before:>8.1f}%{100 * cell.after:>7.1f}%{100 * cell.delta:>+9.1f}"
-        f"  {_interval(cell):<16}{p:>9.2g}  {cell.verdict}"
+        f"  {points_between(cell.low, cell.high):<16}{p:>9.2g}  {cell.verdict}"
     )
-
-
-def _interval(cell: Cell) -> str:
-    return f"[{100 * cell.low:+.1f}, {100 * cell.high:+.1f}]"
-
-
-def cells_json(cells: Mapping[str, Cell]) -> dict[str, JsonValue]:
-    """Cells as plain values, by name."""
-    return {name: asdict(cell) for name, cell in cells.items()}

@@ -16,12 +16,12 @@ from typing import Literal
 from pydantic import Field
 
 from finetune.adapters import merge_adapter
-from finetune.compare import Comparison, GateOptions, cells_json, compare, comparison_to_json
+from finetune.compare import Comparison, GateOptions, compare, comparison_to_json
 from finetune.evaluate import EvaluateOptions, evaluate
 from finetune.train import TrainConfig, TrainSettings, train
 from synth.config import Config, PluginChoice, digest, dump, resolve
 from synth.diagnosis.folds import held_out
-from synth.diagnosis.paired import by_skill_of, cells_of, paired
+from synth.diagnosis.paired import by_skill_of, cells_json, cells_of, paired
 from synth.diagnosis.profile import make_profile, profile_to_json
 from synth.diagnosis.reading import load_outcomes
 from synth.engines.local import run as run_local

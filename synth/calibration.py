@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from synth.config import digest
+from synth.config import digest, first_mistake
 from synth.errors import ConfigError
 from synth.types import PluginOptions
 
@@ -88,7 +88,5 @@ def load_calibration(path: Path) -> Calibration:
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"cannot be read: {error}", where=str(path), fix="run `s2p calibrate` first") from None
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"not a calibration file: {place}: {first['msg']}", where=str(path)) from None
+        raise ConfigError(f"not a calibration file: {first_mistake(error)}", where=str(path)) from None
     return Calibration(target=found.target, backends=found.backends, tasks=found.tasks, digest=digest(json.loads(text)))

@@ -62,6 +62,12 @@ def validate(data: Mapping[str, JsonValue], kind: type[ConfigT], where: str) -> 
         raise ConfigError("; ".join(lines), where=where) from None
 
 
+def first_mistake(error: ValidationError) -> str:
+    """The first wrong key of a file that a program wrote, and what is wrong with it."""
+    first = error.errors()[0]
+    return f"{'.'.join(str(part) for part in first['loc']) or '(top level)'}: {first['msg']}"
+
+
 def load_config(path: Path, kind: type[ConfigT], overrides: Sequence[str] = ()) -> ConfigT:
     """Read a YAML file, apply `a.b=c` overrides (values are YAML) and check. Raises ConfigError."""
     data = read_yaml(path)

@@ -124,7 +124,8 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
         clear_temporary(folder)
     guarded = _guarded(run, benchmark)
     fingerprints = tuple(f"{item.key}:{item.fingerprint}" for item in run.items)
-    identity = run_identity(run.recipe, run.plan, fingerprints, guarded.index.sha256 if guarded else "", __version__)
+    index = guarded.index.sha256 if guarded else ""
+    identity = run_identity(run.recipe, run.plan, fingerprints, index, __version__, run.stages.calibration)
     _claim(run, identity)
     if (run.out / "manifest.json").exists():
         finished: dict[str, JsonValue] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))

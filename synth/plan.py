@@ -20,7 +20,7 @@ from typing import Annotated, Literal
 
 from pydantic import Field, TypeAdapter, ValidationError
 
-from synth.config import Config
+from synth.config import Config, first_mistake
 from synth.diagnosis.statistics import normalised, wilson
 from synth.errors import ConfigError
 from synth.files import write_json
@@ -307,9 +307,7 @@ def plan_from_json(data: Mapping[str, JsonValue], where: str = "plan.json") -> P
     try:
         plan = _PLAN.validate_python(dict(data))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{place}: {first['msg']}", where=where, fix="see `s2p plan --help`") from None
+        raise ConfigError(first_mistake(error), where=where, fix="see `s2p plan --help`") from None
     negative = [quota.task for quota in plan.quotas if quota.n < 1]
     if negative:
         raise ConfigError(f"a quota below 1: {', '.join(negative)}", where=where, fix="leave the quota out")
@@ -335,9 +333,7 @@ def load_contrasts(path: Path) -> tuple[Contrast, ...]:
     try:
         return _CONTRASTS.validate_python(_read(path, fix))
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ConfigError(f"{place}: {first['msg']}", where=str(path), fix=fix) from None
+        raise ConfigError(first_mistake(error), where=str(path), fix=fix) from None
 
 
 def _read(path: Path, fix: str) -> object:

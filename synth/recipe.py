@@ -188,14 +188,21 @@ def per_image_cap(quota: Quota, images: int, output: OutputConfig) -> int:
     return max(1, min(output.per_image, math.ceil(output.oversample * quota.n / max(1, images))))
 
 
-def run_identity(recipe: Recipe, plan: Plan, fingerprints: tuple[str, ...], index: str, code: str) -> str:
+def run_identity(
+    recipe: Recipe,
+    plan: Plan,
+    fingerprints: tuple[str, ...],
+    index: str,
+    code: str,
+    calibration: Calibration | None = None,
+) -> str:
     """What makes two runs the same: settings, quotas, inputs, guard index and code. Workers and cache do not count."""
     settings = dump(recipe)
     for place in ("engine", "plan"):  # where it runs and where the quotas lie; the quotas themselves count
         settings.pop(place, None)
     settings["perception"] = {**dump(recipe.perception), "cache": None}
-    if recipe.calibration:
-        settings["calibration"] = load_calibration(path_of(recipe.calibration)).digest
+    if calibration is not None:  # what the file says counts, not where it lies
+        settings["calibration"] = calibration.digest
     quotas: list[JsonValue] = [
         [q.task, str(q.skill), q.n, q.role, *([dict(q.difficulty)] if q.difficulty else [])] for q in plan.quotas
     ]

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from dataclasses import asdict, replace
 from typing import TypeAlias
 
 from synth.diagnosis.statistics import holm, macro_bootstrap, mcnemar_exact, paired_bootstrap, wilson
 from synth.errors import S2PError
 from synth.findings import Cell, Verdict
 from synth.geometry import generator
-from synth.types import Outcome
+from synth.types import JsonValue, Outcome
 
 Pair: TypeAlias = tuple[Outcome, Outcome]
 """One item before and after."""
@@ -117,6 +117,16 @@ def _verdict(cell: Cell, p: float, alpha: float) -> Verdict:
 def cells_of(groups: Mapping[str, Sequence[Pair]], alpha: float, seed: int, *names: str) -> dict[str, Cell]:
     """One cell a group; the groups are one family of tests."""
     return judged({name: cell_of(pairs, seed, *names, name) for name, pairs in groups.items()}, alpha)
+
+
+def cells_json(cells: Mapping[str, Cell]) -> dict[str, JsonValue]:
+    """Cells as plain values, by name."""
+    return {name: asdict(cell) for name, cell in cells.items()}
+
+
+def points_between(low: float, high: float) -> str:
+    """An interval of a change, in points."""
+    return f"[{100 * low:+.1f}, {100 * high:+.1f}]"
 
 
 def macro_of(by_skill: Mapping[str, Sequence[Pair]], seed: int) -> tuple[float, float, float, float, float]:

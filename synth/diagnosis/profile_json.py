@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
 
+from synth.config import first_mistake
 from synth.diagnosis.statistics import normalised
 from synth.errors import ResultsError
 from synth.findings import CategoryProfile, Profile
@@ -66,9 +67,7 @@ def profile_from_json(data: Mapping[str, JsonValue]) -> Profile:
     try:
         return _PROFILE.validate_python({**data, **tables})
     except ValidationError as error:
-        first = error.errors()[0]
-        place = ".".join(str(part) for part in first["loc"])
-        raise ResultsError(f"{place}: {first['msg']}", where="profile.json", fix="run `s2p diagnose` again") from None
+        raise ResultsError(first_mistake(error), where="profile.json", fix="run `s2p diagnose` again") from None
 
 
 def load_profile(path: Path) -> Profile:

@@ -18,7 +18,7 @@ from pydantic import Field
 
 from synth.config import Config
 from synth.diagnosis.keys import KeyNote, key_hash, key_note
-from synth.diagnosis.paired import Pair, cell_of, cells_of, judged, macro_of
+from synth.diagnosis.paired import Pair, cell_of, cells_json, cells_of, judged, macro_of, points_between
 from synth.diagnosis.statistics import paired_sample_size
 from synth.errors import ConfigError, ResultsError
 from synth.findings import Cell, Flip, Snapshot
@@ -299,7 +299,7 @@ def _silence(name: str, pairs: Sequence[Pair]) -> str:
 def _gate(snapshot: Snapshot, gate: SnapshotGate) -> list[str]:
     """Why the new run must not stand; empty: it may."""
     reasons = [
-        f"{name}: regressed by {-100 * cell.delta:.1f} points {_interval(cell.low, cell.high)}"
+        f"{name}: regressed by {-100 * cell.delta:.1f} points {points_between(cell.low, cell.high)}"
         for name, cell in [
             *snapshot.categories.items(),
             *([("all items", snapshot.overall)] if snapshot.overall else []),
@@ -312,7 +312,7 @@ def _gate(snapshot: Snapshot, gate: SnapshotGate) -> list[str]:
     elif gate.margin is not None and snapshot.macro_low <= -gate.margin:
         reasons.append(
             f"the mean over the categories: a loss of more than {100 * gate.margin:g} points cannot be ruled out "
-            f"{_interval(snapshot.macro_low, snapshot.macro_high)}"
+            f"{points_between(snapshot.macro_low, snapshot.macro_high)}"
         )
     return reasons
 
@@ -333,7 +333,7 @@ def snapshot_to_json(snapshot: Snapshot) -> dict[str, JsonValue]:
             "high": snapshot.macro_high,
         },
         "overall": asdict(snapshot.overall) if snapshot.overall else None,
-        "categories": {name: asdict(cell) for name, cell in snapshot.categories.items()},
+        "categories": cells_json(snapshot.categories),
         "refused": dict(snapshot.refused),
         "only_before": snapshot.only_before,
         "only_after": snapshot.only_after,
@@ -359,7 +359,7 @@ def format_snapshot(snapshot: Snapshot) -> str:
         lines.append(
             f"mean over {len(snapshot.categories)} categories {100 * snapshot.macro_before:.1f} -> "
             f"{100 * snapshot.macro_after:.1f}: {100 * change:+.1f} points "
-            f"{_interval(snapshot.macro_low, snapshot.macro_high)}"
+            f"{points_between(snapshot.macro_low, snapshot.macro_high)}"
         )
     kinds = Counter(flip.kind for flip in snapshot.flips)
     lines.append("answers changed: " + (", ".join(f"{n} {kind}" for kind, n in sorted(kinds.items())) or "none"))
@@ -373,10 +373,6 @@ def _line(name: str, cell: Cell, needed: int | None) -> str:
     p = cell.p if cell.p_holm is None else cell.p_holm
     return (
         f"{name}{cell.n:>6}{100 * cell.before:>8.1f}{100 * cell.after:>7.1f}{100 * cell.delta:>+8.1f}  "
-        f"{_interval(cell.low, cell.high):<15}{cell.gained:>5}{cell.lost:>5}{p:>10.2g}"
+        f"{points_between(cell.low, cell.high):<15}{cell.gained:>5}{cell.lost:>5}{p:>10.2g}"
         f"{needed or '-':>8}  {cell.verdict}"
     )
-
-
-def _interval(low: float, high: float) -> str:
-    return f"[{100 * low:+.1f}, {100 * high:+.1f}]"

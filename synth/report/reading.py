@@ -12,6 +12,7 @@ from typing import TypeVar
 
 from pydantic import BaseModel, ValidationError
 
+from synth.config import first_mistake
 from synth.errors import RunError
 from synth.report.cards import Example
 from synth.report.records import (
@@ -136,9 +137,7 @@ def _checked(value: object, kind: type[RecordT], where: Path) -> RecordT:
     try:
         return kind.model_validate(value)
     except ValidationError as error:
-        first = error.errors()[0]
-        key = ".".join(str(part) for part in first["loc"]) or "(top level)"
-        raise RunError(f"{key}: {first['msg']}", where=str(where), fix="run that stage again") from None
+        raise RunError(first_mistake(error), where=str(where), fix="run that stage again") from None
 
 
 def _optional(path: Path, kind: type[RecordT]) -> RecordT | None:

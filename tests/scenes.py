@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 from PIL import Image, ImageDraw
 
 from synth.images import encode_jpeg
+from synth.types import BenchmarkData, Item, Skill
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (50, 70, 200), "yellow": (220, 190, 40)}
 
@@ -65,6 +67,24 @@ def folder_with_truth(folder: Path, n: int, seed: int = 0, group_of: int = 1) ->
         )
     (folder / "truth.jsonl").write_text("\n".join(json.dumps(line) for line in lines) + "\n", encoding="utf-8")
     return folder
+
+
+def picture_benchmark(pictures: Mapping[str, bytes]) -> BenchmarkData:
+    """A benchmark of encoded pictures, one item each."""
+    items = tuple(
+        Item(
+            item_id=name,
+            category="",
+            skill=Skill.OTHER,
+            question="q",
+            choices=(),
+            answer=None,
+            prompt="q",
+            images=(data,),
+        )
+        for name, data in pictures.items()
+    )
+    return BenchmarkData(name="pictures", revision="", items=items)
 
 
 def benchmark_folder(folder: Path, n: int, seed: int = 1000) -> Path:

@@ -39,18 +39,25 @@ CORPUS = [
 ]
 
 
-def _tokenizer(special: list[str], roles: dict[str, str], pad: str, eos: str):
+def byte_pairs(corpus: list[str], size: int, special: list[str]):
+    """A byte-level BPE tokenizer of `tokenizers`, trained on the corpus."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
-    from transformers import PreTrainedTokenizerFast
 
     bpe = Tokenizer(models.BPE())
     bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     bpe.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(
-        vocab_size=400, special_tokens=special, initial_alphabet=alphabet, show_progress=False
+        vocab_size=size, special_tokens=special, initial_alphabet=alphabet, show_progress=False
     )
-    bpe.train_from_iterator(CORPUS * 20, trainer)
+    bpe.train_from_iterator(corpus, trainer)
+    return bpe
+
+
+def _tokenizer(special: list[str], roles: dict[str, str], pad: str, eos: str):
+    from transformers import PreTrainedTokenizerFast
+
+    bpe = byte_pairs(CORPUS * 20, 400, special)
     # Saved with the wrong side on purpose: scoring must not rely on it.
     return PreTrainedTokenizerFast(
         tokenizer_object=bpe, pad_token=pad, eos_token=eos, padding_side="right", extra_special_tokens=roles

@@ -16,7 +16,8 @@ from synth.guard import bank, drawings, features, selftest, vocabulary, votes, w
 from synth.guard.cascade import Guard, GuardOptions
 from synth.guard.index import build_index, load_index, save_index
 from synth.guard.transforms import TRANSFORMS, clouds
-from synth.types import BenchmarkData, Item, Rgb, Skill
+from synth.types import BenchmarkData, Rgb
+from tests.scenes import picture_benchmark
 
 SIZE = (330, 420)
 N = 8
@@ -38,20 +39,7 @@ def scene(seed: int) -> Rgb:
 
 
 def benchmark(pictures: dict[str, Rgb]) -> BenchmarkData:
-    items = tuple(
-        Item(
-            item_id=name,
-            category="",
-            skill=Skill.OTHER,
-            question="q",
-            choices=(),
-            answer=None,
-            prompt="q",
-            images=(images.encode_png(rgb),),
-        )
-        for name, rgb in pictures.items()
-    )
-    return BenchmarkData(name="b", revision="", items=items)
+    return picture_benchmark({name: images.encode_png(rgb) for name, rgb in pictures.items()})
 
 
 @pytest.fixture(scope="module")

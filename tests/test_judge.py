@@ -14,6 +14,7 @@ from synth.diagnosis.answers import read_answer
 from synth.diagnosis.judge import JudgeOptions, judge, prompt
 from synth.errors import BackendError, ConfigError
 from synth.types import Outcome, Skill
+from tests.small_vlms import byte_pairs
 
 DEPTH = ("A is closer", "B is closer")
 OPEN = "The answer could be A or B; the light falls from the left."
@@ -175,18 +176,10 @@ def test_no_judge_is_named() -> None:
 def random_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A text-generation checkpoint of a stock class with random weights."""
     import torch
-    from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
     from transformers import GPT2Config, GPT2LMHeadModel, PreTrainedTokenizerFast
 
     folder = tmp_path_factory.mktemp("judge")
-    bpe = Tokenizer(models.BPE())
-    bpe.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    bpe.decoder = decoders.ByteLevel()
-    alphabet = pre_tokenizers.ByteLevel.alphabet()
-    trainer = trainers.BpeTrainer(
-        vocab_size=300, special_tokens=["<end>"], initial_alphabet=alphabet, show_progress=False
-    )
-    bpe.train_from_iterator([prompt(OPEN, 2, DEPTH)] * 5, trainer)
+    bpe = byte_pairs([prompt(OPEN, 2, DEPTH)] * 5, 300, ["<end>"])
     PreTrainedTokenizerFast(tokenizer_object=bpe, eos_token="<end>").save_pretrained(folder)
     torch.manual_seed(0)
     config = GPT2Config(

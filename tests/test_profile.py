@@ -25,28 +25,13 @@ from synth.diagnosis.profile import (
 )
 from synth.diagnosis.reading import read_results
 from synth.findings import CategoryProfile, Profile, Suspect
-from synth.types import Outcome, Skill
+from synth.types import Outcome
+from tests.test_diagnosis import outcome
 
 MODELS = (
     "GPT4V", "GPT4o", "GeminiProVision", "llava-v1.6-34b", "llava_v1.5_7b", "instructblip_7b", "Yi_VL_6B",
     "cogvlm-chat",
 )  # fmt: skip
-
-
-def outcome(i: int, gold: str | None, letter: str | None, reason: str | None = None, n_options: int = 2) -> Outcome:
-    return Outcome(
-        item_id=f"x{i}",
-        category="Relative_Depth",
-        skill=Skill.RELATIVE_DEPTH,
-        model="m",
-        text="",
-        letter=letter,
-        reason=reason,
-        gold=gold,
-        correct=None if gold is None else letter == gold,
-        n_options=n_options,
-        n_images=1,
-    )
 
 
 def only(outcomes: Sequence[Outcome], beside: Beside | None = None) -> CategoryProfile:

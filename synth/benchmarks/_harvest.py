@@ -30,6 +30,13 @@ class Harvest:
         for number, data in enumerate(pictures, start=1):
             self.spare[name if len(pictures) == 1 else f"{name}#{number}"] = data
 
+    def take(self, found: Item | str, name: str, pictures: Sequence[bytes]) -> None:
+        """A row's item, or the reason why it is none."""
+        if isinstance(found, Item):
+            self.items.append(found)
+        else:
+            self.skip(found, name, pictures)
+
     def data(
         self, revision: str, counts: Mapping[str, tuple[int, int]], partial: bool, version: str = ""
     ) -> BenchmarkData:

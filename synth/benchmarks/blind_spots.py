@@ -41,11 +41,7 @@ def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
     harvest = Harvest("blind_spots", str(table.root))
     for row in table.each(progress):
         images = table.pictures.of(row, "images")
-        found = _item(row, images)
-        if isinstance(found, Item):
-            harvest.items.append(found)
-        else:
-            harvest.skip(found, row.need("id"), images)
+        harvest.take(_item(row, images), row.need("id"), images)
     return harvest.data(table.digest(), {}, chosen.allow_partial)
 
 

@@ -62,11 +62,7 @@ def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
     harvest = Harvest("medblink", str(table.root))
     for row in table.each(progress):
         images = table.pictures.of(row, *chosen.columns.images)
-        item = _item(row, chosen, offered, images)
-        if item is None:
-            harvest.skip("no options", _item_id(row, chosen.columns), images)
-        else:
-            harvest.items.append(item)
+        harvest.take(_item(row, chosen, offered, images), _item_id(row, chosen.columns), images)
     return harvest.data(table.digest(), {"rows": (len(table.rows), N_ITEMS)}, chosen.allow_partial)
 
 
@@ -95,7 +91,8 @@ def _item_id(row: Row, columns: Columns) -> str:
     return row.need(columns.item_id) if columns.item_id else str(row.number)
 
 
-def _item(row: Row, chosen: Options, offered: Mapping[str, tuple[str, ...]], images: tuple[bytes, ...]) -> Item | None:
+def _item(row: Row, chosen: Options, offered: Mapping[str, tuple[str, ...]], images: tuple[bytes, ...]) -> Item | str:
+    """The item, or why there is none."""
     columns = chosen.columns
     text, category = row.need(columns.question), row.need(columns.category)
     question, choices = text, row.texts(columns.choices) if columns.choices else row.lettered()
@@ -107,7 +104,7 @@ def _item(row: Row, chosen: Options, offered: Mapping[str, tuple[str, ...]], ima
         else:
             choices = offered.get(category, ())
     if not 2 <= len(choices) <= len(LETTERS):
-        return None
+        return "no options"
     return Item(
         item_id=_item_id(row, columns),
         category=category,

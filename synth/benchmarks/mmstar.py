@@ -40,23 +40,20 @@ def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
     harvest = Harvest("mmstar", str(table.root))
     for row in table.each(progress):
         images = table.pictures.of(row, "image")
-        item = _item(row, images)
-        if item is None:
-            harvest.skip("options cannot be told apart", row.need("index"), images)
-        else:
-            harvest.items.append(item)
+        harvest.take(_item(row, images), row.need("index"), images)
     rows = Counter(row.get("category") for row in table.rows)
     counts = {f"rows of {category}": (rows[category], N_PER_CATEGORY) for category in CATEGORIES}
     return harvest.data(table.digest(), counts, chosen.allow_partial)
 
 
-def _item(row: Row, images: tuple[bytes, ...]) -> Item | None:
+def _item(row: Row, images: tuple[bytes, ...]) -> Item | str:
+    """The item, or why there is none."""
     category, text, choices = row.among("category", CATEGORIES), row.need("question"), row.lettered()
     question, prompt = text, item_prompt(text, choices)
     if not choices:
         found = glued_options(text, row.get("answer"))
         if found is None:
-            return None
+            return "options cannot be told apart"
         (question, choices), prompt = found, text
     return Item(
         item_id=row.need("index"),

@@ -30,11 +30,7 @@ def load(options: PluginOptions, progress: Progress | None) -> BenchmarkData:
     harvest = Harvest("realworldqa", str(table.root))
     for row in table.each(progress):
         images = table.pictures.of(row, "image")
-        found = _item(row, images)
-        if isinstance(found, Item):
-            harvest.items.append(found)
-        else:
-            harvest.skip(found, _item_id(row), images)
+        harvest.take(_item(row, images), _item_id(row), images)
     return harvest.data(table.digest(), {"rows": (len(table.rows), N_ROWS)}, chosen.allow_partial)
 
 

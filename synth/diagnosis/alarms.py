@@ -6,7 +6,7 @@ Thresholds are shares of the items, and ours where no source is named; each is p
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
 from synth.diagnosis.keys import key_note
 from synth.diagnosis.statistics import binomial_p, poisson_binomial_p, wilson
@@ -138,11 +138,13 @@ def _harness(scored: Sequence[Outcome]) -> Iterator[str]:
 
 def rotations_of(scored: Iterable[Outcome]) -> list[tuple[str, list[Outcome]]]:
     """The questions of circular sets, each with its rotations."""
-    groups: dict[str, list[Outcome]] = {}
-    for row in scored:
-        if "rotation" in row.tags or "circular" in row.tags:
-            groups.setdefault(f"{row.category}: {row.group or row.item_id}", []).append(row)
-    return sorted(groups.items())
+    circular = (row for row in scored if is_circular(row))
+    return split_by(circular, lambda row: f"{row.category}: {row.group or row.item_id}")
+
+
+def is_circular(row: Outcome) -> bool:
+    """One of several rotations of a question's options."""
+    return "rotation" in row.tags or "circular" in row.tags
 
 
 def _silence(scored: Sequence[Outcome]) -> Iterator[str]:
@@ -243,8 +245,13 @@ def _readings(
         yield f"{noted} replies name a mark whose letter is another option's: read by the option's text"
 
 
-def _by_category(outcomes: Iterable[Outcome]) -> list[tuple[str, list[Outcome]]]:
+def split_by(outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> list[tuple[str, list[Outcome]]]:
+    """The outcomes by what `key` says of them, sorted by it."""
     groups: dict[str, list[Outcome]] = {}
     for outcome in outcomes:
-        groups.setdefault(outcome.category, []).append(outcome)
+        groups.setdefault(key(outcome), []).append(outcome)
     return sorted(groups.items())
+
+
+def _by_category(outcomes: Iterable[Outcome]) -> list[tuple[str, list[Outcome]]]:
+    return split_by(outcomes, lambda outcome: outcome.category)

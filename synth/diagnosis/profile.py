@@ -13,7 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from synth.diagnosis.alarms import COLLAPSED, flags_of, one_letter, reason_of, rotations_of, warnings_of
+from synth.diagnosis.alarms import COLLAPSED, flags_of, one_letter, reason_of, rotations_of, split_by, warnings_of
 from synth.diagnosis.folds import fold_for_round, planning
 from synth.diagnosis.keys import SUPERSEDED_KEYS, key_hash
 from synth.diagnosis.profile_json import load_profile, profile_from_json, profile_to_json
@@ -89,11 +89,12 @@ def make_profile(
         unique = planning(unique, round_number)
     human = benchmark.human if benchmark is not None else {}
     categories = tuple(
-        _summary(category, rows, human.get(category), beside) for category, rows in _split(unique, lambda o: o.category)
+        _summary(category, rows, human.get(category), beside)
+        for category, rows in split_by(unique, lambda o: o.category)
     )
     skills = tuple(
         _summary(skill, rows, _mean_human(rows, human), beside)
-        for skill, rows in _split(unique, lambda o: str(o.skill))
+        for skill, rows in split_by(unique, lambda o: str(o.skill))
     )
     scored = [c for c in categories if c.n]
     n = sum(c.n for c in scored)
@@ -125,13 +126,6 @@ def _of_model(outcomes: Sequence[Outcome], model: str) -> tuple[list[Outcome], s
     if model not in models:
         raise ResultsError(f"outcomes of {len(models)} models: {', '.join(models)}", fix="profile one model at a time")
     return [outcome for outcome in outcomes if outcome.model == model], model
-
-
-def _split(outcomes: Iterable[Outcome], key: Callable[[Outcome], str]) -> list[tuple[str, list[Outcome]]]:
-    groups: dict[str, list[Outcome]] = {}
-    for outcome in outcomes:
-        groups.setdefault(key(outcome), []).append(outcome)
-    return sorted(groups.items())
 
 
 def _mean(values: Iterable[float]) -> float:

@@ -17,6 +17,7 @@ from typing import Literal
 from pydantic import Field
 
 from synth.config import Config
+from synth.diagnosis.alarms import is_circular
 from synth.diagnosis.keys import KeyNote, key_hash, key_note
 from synth.diagnosis.paired import Pair, cell_of, cells_json, cells_of, judged, macro_of, points_between
 from synth.diagnosis.statistics import paired_sample_size
@@ -148,7 +149,7 @@ def _align(old: Run, new: Run) -> _Aligned:
 
 
 def _is_circular(run: Run) -> bool:
-    return any({"circular", "rotation"} & outcome.tags.keys() for outcome in run.values())
+    return any(map(is_circular, run.values()))
 
 
 def _key_note(run: Run) -> KeyNote:

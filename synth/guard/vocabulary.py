@@ -9,6 +9,7 @@ without chance.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import cache
 from typing import TypeVar
 
 import numpy as np
@@ -113,6 +114,7 @@ def _signatures(vocabulary: Vocabulary, components: Floats) -> Signatures:
     return np.packbits(bits, axis=1).view(np.uint64).reshape(-1)
 
 
+@cache
 def _rotation() -> Floats:
     """A fixed turn of the 64 components, so that every bit carries as much as any other."""
     gaussian = np.random.default_rng(0).standard_normal((BITS, BITS))

@@ -30,7 +30,8 @@ from synth.guard.features import Features
 from synth.guard.index import GuardIndex, build_index, save_index
 from synth.guard.transforms import TRANSFORMS
 from synth.guard.votes import Search
-from synth.types import BenchmarkData, Item, Rgb, Skill
+from synth.types import Rgb
+from tests.scenes import picture_benchmark
 
 ROOT = Path(__file__).resolve().parents[2]
 DATA = ROOT.parent / "shared" / "data"
@@ -50,24 +51,6 @@ def photographs() -> dict[str, bytes]:
         for path in sorted((DATA / folder).iterdir())
         if path.suffix.lower() in images.SUFFIXES
     }
-
-
-def as_benchmark(named: dict[str, bytes]) -> BenchmarkData:
-    """One item an image."""
-    items = tuple(
-        Item(
-            item_id=name,
-            category="",
-            skill=Skill.OTHER,
-            question="",
-            choices=(),
-            answer=None,
-            prompt="",
-            images=(data,),
-        )
-        for name, data in named.items()
-    )
-    return BenchmarkData(name="bench", revision="", items=items)
 
 
 def room(folder: Path, seed: int, view: int) -> Rgb:
@@ -91,7 +74,7 @@ def rooms(folder: Path, photos: GuardIndex) -> None:
         print(f"  flagged: room {seed}: {found.verdict} of {found.match} {dict(found.evidence)}")
     views = {f"{seed}/{view}": images.encode_png(room(folder, seed, view)) for seed in others for view in (0, 1)}
     start = time.process_time()
-    index = build_index(as_benchmark(views))
+    index = build_index(picture_benchmark(views))
     spent = 1000 * (time.process_time() - start) / len(views)
     own = Guard(index)
     for content in ("rendered", "photograph"):
@@ -205,7 +188,7 @@ def main() -> None:
     two = {name: data for name, data in everything.items() if name not in one}
     negatives, named = (two, one) if chosen.swap else (one, two)
     start = time.process_time()
-    index = build_index(as_benchmark(named))
+    index = build_index(picture_benchmark(named))
     spent = 1000 * (time.process_time() - start) / len(named)
     path = ROOT / "outputs" / "guard_bench_index.npz"
     save_index(index, path)

@@ -71,6 +71,16 @@ class CategoryProfile:
     group_chance: float | None = None
     """The same for guessing: (1/n)^n for n options in n rotations."""
 
+    @property
+    def top(self) -> float:
+        """What there is to reach: human accuracy, or 1 where it is unknown."""
+        return 1.0 if self.human is None else self.human
+
+    @property
+    def told_flags(self) -> tuple[str, ...]:
+        """The flags to print: `one_letter` is part of `collapsed`, and both would say it twice."""
+        return tuple(flag for flag in self.flags if not (flag == "one_letter" and "collapsed" in self.flags))
+
 
 @dataclass(frozen=True, kw_only=True)
 class Profile:

@@ -202,13 +202,9 @@ def _judged(it: CategoryProfile) -> tuple[float, float, float]:
     return it.accuracy, it.low, it.high
 
 
-def _top(it: CategoryProfile) -> float:
-    return 1.0 if it.human is None else it.human
-
-
 def _is_weak(it: CategoryProfile, options: PlanOptions) -> bool:
     accuracy, _, high = _judged(it)
-    return it.n >= options.min_n and accuracy <= options.max_accuracy and high < _top(it) - options.margin
+    return it.n >= options.min_n and accuracy <= options.max_accuracy and high < it.top - options.margin
 
 
 def _is_present(it: CategoryProfile, options: PlanOptions) -> bool:
@@ -217,7 +213,7 @@ def _is_present(it: CategoryProfile, options: PlanOptions) -> bool:
 
 def _gap(it: CategoryProfile) -> float:
     """1 at chance or below, 0 at the level of people."""
-    return min(1.0, max(0.0, 1 - normalised(_judged(it)[0], it.chance, _top(it))))
+    return min(1.0, max(0.0, 1 - normalised(_judged(it)[0], it.chance, it.top)))
 
 
 def _shares(total: int, weights: Sequence[float]) -> list[int]:

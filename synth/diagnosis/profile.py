@@ -141,7 +141,7 @@ def _mean_human(rows: Sequence[Outcome], human: Mapping[str, float]) -> float | 
 
 
 def _way(it: CategoryProfile) -> float:
-    return normalised(it.accuracy, it.chance, 1.0 if it.human is None else it.human)
+    return normalised(it.accuracy, it.chance, it.top)
 
 
 def _prompt_hash(outcomes: Iterable[Outcome]) -> str:

@@ -73,14 +73,12 @@ def _percent(share: float) -> str:
 
 
 def _line(it: CategoryProfile) -> tuple[str, ...]:
-    # `one_letter` is part of `collapsed`; both on a line would say it twice.
-    flags = [flag for flag in it.flags if not (flag == "one_letter" and "collapsed" in it.flags)]
-    told = " ".join(f"{flag}({it.majority_letter})" if flag in ("collapsed", "one_letter") else flag for flag in flags)
+    lettered = ("collapsed", "one_letter")
+    told = " ".join(f"{flag}({it.majority_letter})" if flag in lettered else flag for flag in it.told_flags)
     human = "-" if it.human is None else _percent(it.human)
     if not it.n:
         return (it.name, "0", "-", "-", _percent(it.chance), human, "-", "-", f"0 of {it.n_unscored}", told)
     answered = "all" if it.n_answered == it.n else f"{_percent(it.answered)} of {it.n_answered}"
-    top = 1.0 if it.human is None else it.human
-    gap, way = f"{100 * (top - it.accuracy):.1f}", f"{100 * normalised(it.accuracy, it.chance, top):.0f}"
+    gap, way = f"{100 * (it.top - it.accuracy):.1f}", f"{100 * normalised(it.accuracy, it.chance, it.top):.0f}"
     score = (_percent(it.accuracy), f"{_percent(it.low)}-{_percent(it.high)}", _percent(it.chance))
     return (it.name, str(it.n), *score, human, gap, way, answered, told)

@@ -10,7 +10,7 @@ from typing import Literal
 
 from markupsafe import Markup
 
-from synth.diagnosis.statistics import wilson
+from synth.diagnosis.statistics import normalised, wilson
 from synth.files import write_text
 from synth.findings import CategoryProfile, Contrast, Plan, Profile, Quadrant, Snapshot
 from synth.report.advice import ERRORS, QUADRANTS, SEEN, Advice, advice_for, code, gravity
@@ -225,8 +225,7 @@ def _page(
 
 
 def _shortfall(it: CategoryProfile) -> float:
-    # Without a published human score the distance is taken to all questions right.
-    return (1.0 if it.human is None else it.human) - it.accuracy
+    return it.top - it.accuracy
 
 
 def _order(it: CategoryProfile) -> tuple[bool, bool, float, str]:
@@ -238,7 +237,6 @@ def _void(it: CategoryProfile) -> str:
 
 
 def _line(it: CategoryProfile) -> _Line:
-    top = 1.0 if it.human is None else it.human
     errors = _in_order(it.errors)
     return _Line(
         it=it,
@@ -246,10 +244,10 @@ def _line(it: CategoryProfile) -> _Line:
         skill="" if code(it.skill) in code(it.name) else words(it.skill),
         bar=_bar(it) if it.n else Markup(""),
         gap=None if it.human is None or not it.n else it.human - it.accuracy,
-        way=(it.accuracy - it.chance) / (top - it.chance) if it.n and top > it.chance else None,
+        way=normalised(it.accuracy, it.chance, it.top) if it.n and it.top > it.chance else None,
         majority=f"{it.majority_letter}: {percent(it.majority_share)}" if it.majority_letter else "–",
         silent=_counted(it.reasons),
-        flags=tuple(words(flag.split(":", 1)[0]) for flag in sorted(_told_flags(it), key=gravity)),
+        flags=tuple(words(flag.split(":", 1)[0]) for flag in sorted(it.told_flags, key=gravity)),
         errors=stacked(errors, it.n, label=words(it.name)) if errors and it.n else Markup(""),
         kinds=", ".join(f"{n} {kind.replace('_', ' ')}" for kind, n in errors.items()),
         letters=letter_bars(it.letters, it.gold, label=words(it.name)) if it.letters and it.gold else Markup(""),
@@ -257,11 +255,6 @@ def _line(it: CategoryProfile) -> _Line:
         void=_void(it),
         unread=it.n - it.n_answered >= UNREAD * it.n > 0,
     )
-
-
-def _told_flags(it: CategoryProfile) -> list[str]:
-    # `one_letter` is part of `collapsed`; both would say it twice.
-    return [flag for flag in it.flags if not (flag == "one_letter" and "collapsed" in it.flags)]
 
 
 def _bar(it: CategoryProfile) -> Markup:
@@ -365,7 +358,7 @@ def _blame(lines: Sequence[_Line]) -> list[str]:
 def _flags(categories: Sequence[CategoryProfile]) -> list[_Flag]:
     where: dict[str, list[str]] = {}
     for category in categories:
-        for flag in _told_flags(category):
+        for flag in category.told_flags:
             where.setdefault(flag, []).append(words(category.name))
     return [
         _Flag(

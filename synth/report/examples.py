@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from synth.diagnosis.statistics import normalised
 from synth.geometry import generator
 from synth.report.cards import Example
 from synth.types import BenchmarkData, Outcome
@@ -46,7 +47,7 @@ def examples_of(outcomes: Sequence[Outcome], items: BenchmarkData, n: int = 12, 
 
 def _above_chance(rows: Sequence[Outcome]) -> float:
     chance = sum(1 / row.n_options for row in rows) / len(rows)
-    return (sum(bool(row.correct) for row in rows) / len(rows) - chance) / (1 - chance) if chance < 1 else 0.0
+    return normalised(sum(bool(row.correct) for row in rows) / len(rows), chance)
 
 
 def _reply_note(row: Outcome) -> str:

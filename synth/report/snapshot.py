@@ -98,9 +98,7 @@ def _flips(flips: Sequence[Flip]) -> tuple[Flips, ...]:
             gained=sum(flip.kind == "gained" for flip in members),
             lost=sum(flip.kind == "lost" for flip in members),
             still_wrong=sum(flip.kind == "still wrong" for flip in members),
-            shown=tuple(sorted(members, key=lambda flip: ("lost", "gained", "still wrong").index(flip.kind)))[
-                :SHOWN_FLIPS
-            ],
+            shown=tuple(sorted(members, key=lambda flip: _ORDER.index(flip.kind)))[:SHOWN_FLIPS],
             hidden=max(0, len(members) - SHOWN_FLIPS),
         )
         for name, members in sorted(groups.items())

@@ -13,7 +13,7 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from synth.config import digest, first_mistake
+from synth.config import digest, first_mistake, validate
 from synth.errors import ConfigError
 from synth.types import PluginOptions
 
@@ -62,7 +62,7 @@ class Calibration:
         entry = domains[name]
         if entry.off is not None:
             return f"{name}: {entry.off}"
-        return type(options).model_validate({**options.model_dump(), **entry.options})
+        return validate({**options.model_dump(), **entry.options}, type(options), f"calibration of {task}, {name}")
 
     def check(self, identities: Mapping[str, str], where: str) -> None:
         """Raises ConfigError where a task would look through other models than those it was calibrated with."""

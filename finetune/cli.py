@@ -56,14 +56,13 @@ def _train(args: argparse.Namespace) -> int:
 
 def _evaluate(args: argparse.Namespace) -> int:
     from finetune.evaluate import EvaluateOptions, evaluate
-    from synth.config import PluginChoice, parse_overrides, resolve
+    from synth.config import resolve_named
     from synth.diagnosis.profile import format_table, make_profile, profile_to_json
     from synth.files import write_json
     from synth.plugins import BENCHMARKS
     from synth.progress import Bars
 
-    choice = PluginChoice.model_validate({**parse_overrides(args.set), "name": args.benchmark})
-    record, options = resolve(choice, BENCHMARKS, "benchmark")
+    record, options = resolve_named(args.benchmark, args.set, BENCHMARKS, "benchmark")
     with Bars() as bars:
         data = record.load(options, lambda done, total: bars.stage("benchmark", done, total))
         outcomes = evaluate(

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from synth.diagnosing import DiagnoseRequest
     from synth.diagnosis.judge import JudgeOptions
     from synth.recipe import Recipe
-    from synth.types import BenchmarkData, JsonValue
+    from synth.types import BenchmarkData, JsonValue, Reporter
 
 Handler = Callable[[argparse.Namespace], int]
 Subparsers = argparse._SubParsersAction  # argparse publishes no other name for it
@@ -334,40 +334,36 @@ def _calibrate(args: argparse.Namespace) -> int:
     return 0
 
 
-def _guard_index(args: argparse.Namespace) -> int:
-    from synth.config import PluginChoice, parse_overrides, resolve
-    from synth.guard.index import build_index, save_index
+def _folder_or_benchmark(args: argparse.Namespace, bars: Reporter) -> BenchmarkData | Path:
+    """The folder of images, or the items of the benchmark plug-in, that `args.benchmark` names."""
+    from synth.config import resolve_named
     from synth.plugins import BENCHMARKS
+
+    if Path(args.benchmark).is_dir():
+        return Path(args.benchmark)
+    record, options = resolve_named(args.benchmark, args.set, BENCHMARKS, "benchmark")
+    return record.load(options, lambda done, total: bars.stage("reading the benchmark", done, total))
+
+
+def _guard_index(args: argparse.Namespace) -> int:
+    from synth.guard.index import build_index, save_index
     from synth.progress import Bars
 
     with Bars() as bars:
-        if Path(args.benchmark).is_dir():
-            index = build_index(Path(args.benchmark))
-        else:
-            choice = PluginChoice.model_validate({**parse_overrides(args.set), "name": args.benchmark})
-            record, options = resolve(choice, BENCHMARKS, "benchmark")
-            index = build_index(record.load(options, lambda d, t: bars.stage("reading the benchmark", d, t)))
+        index = build_index(_folder_or_benchmark(args, bars))
     save_index(index, args.out)
     print(f"{len(index.names)} images of {index.benchmark}, index {index.sha256[:16]}: {args.out}")
     return 0
 
 
 def _guard_selftest(args: argparse.Namespace) -> int:
-    from synth.config import PluginChoice, parse_overrides, resolve
     from synth.files import write_json
     from synth.guard.selftest import named_images, selftest, table, to_json
-    from synth.plugins import BENCHMARKS
     from synth.progress import Bars
 
-    benchmark: BenchmarkData | Path
     negatives = named_images(args.negatives) if args.negatives else {}
     with Bars() as bars:
-        if Path(args.benchmark).is_dir():
-            benchmark = Path(args.benchmark)
-        else:
-            choice = PluginChoice.model_validate({**parse_overrides(args.set), "name": args.benchmark})
-            record, options = resolve(choice, BENCHMARKS, "benchmark")
-            benchmark = record.load(options, lambda d, t: bars.stage("reading the benchmark", d, t))
+        benchmark = _folder_or_benchmark(args, bars)
         result = selftest(benchmark, negatives, args.images, lambda d, t: bars.stage("copying and checking", d, t))
     write_json(args.out, to_json(result))
     print(table(result))

@@ -53,6 +53,13 @@ def resolve(choice: PluginChoice, folder: Folder[RecordT], where: str) -> tuple[
     return record, validate(choice.settings(), kind, where)
 
 
+def resolve_named(
+    name: str, overrides: Sequence[str], folder: Folder[RecordT], where: str
+) -> tuple[RecordT, PluginOptions]:
+    """`resolve` for a plug-in that the command line names, its options given as `a.b=c`."""
+    return resolve(PluginChoice.model_validate({**parse_overrides(overrides), "name": name}), folder, where)
+
+
 def validate(data: Mapping[str, JsonValue], kind: type[ConfigT], where: str) -> ConfigT:
     """Check plain data against a config type; all mistakes at once, in one ConfigError."""
     try:

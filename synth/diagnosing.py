@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from synth.config import Config, PluginChoice, load_config, parse_overrides, resolve
+from synth.config import Config, PluginChoice, load_config, resolve, resolve_named
 from synth.diagnosis.contrast import contrast, to_json
 from synth.diagnosis.folds import planning
 from synth.diagnosis.joining import missing
@@ -141,8 +141,7 @@ def _ground(request: DiagnoseRequest, reporter: Reporter) -> _Ground:
     """Everything that can be wrong with the request itself is found here, before results are read."""
     benchmark, data = None, None
     if request.benchmark:
-        choice = PluginChoice.model_validate({**parse_overrides(request.settings), "name": request.benchmark})
-        benchmark, options = resolve(choice, BENCHMARKS, "--benchmark")
+        benchmark, options = resolve_named(request.benchmark, request.settings, BENCHMARKS, "--benchmark")
         data = benchmark.load(options, lambda done, total: reporter.stage("benchmark", done, total))
     elif request.settings:
         raise ConfigError("options of no benchmark", where="--set", fix="name it with --benchmark")

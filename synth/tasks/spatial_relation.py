@@ -92,7 +92,9 @@ class _Thing:
     name: str
     label: str
     boxes: tuple[Box, ...]
-    regions: tuple[Region, ...]
+    """Per member of the detection consensus."""
+    depths: tuple[tuple[float, float] | None, ...]
+    """Per member of the depth consensus: its quartiles there; none where depth is not asked about."""
     score: float
 
 
@@ -115,8 +117,10 @@ def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> 
     """Up to `per_image` relations, then what fell and why."""
     chosen = narrow(options, Options)
     ledger = Ledger(NAME, scene.view)
-    things = _things(scene, chosen, ledger)
-    orders = [order for pair in combinations(things, 2) for order in _orders(*pair, scene, chosen, ledger)]
+    maps = scene.depths if "depth" in chosen.axes else ()
+    things = _things(scene, maps, chosen, ledger)
+    least = [_least(depth, chosen) for depth in maps]
+    orders = [order for pair in combinations(things, 2) for order in _orders(*pair, scene, least, chosen, ledger)]
     asker = Asker(NAME, VERSION, scene.view, rng)
     picked = [orders[k] for k in rng.permutation(len(orders))[: chosen.per_image]]
     for order, right in zip(picked, alternate("yes", "no", len(picked), rng), strict=True):
@@ -139,7 +143,7 @@ def recompute(provenance: Provenance) -> str:
 # -------------------------------------------------------------------------------------------------------- what is there
 
 
-def _things(scene: Scene, options: Options, ledger: Ledger) -> list[_Thing]:
+def _things(scene: Scene, maps: Sequence[DepthMap], options: Options, ledger: Ledger) -> list[_Thing]:
     """Objects that are the only ones of their kind, whole and in the same place for every member."""
     if not scene.regions:
         ledger.add("no_regions", "no regions are known for this image")
@@ -158,7 +162,8 @@ def _things(scene: Scene, options: Options, ledger: Ledger) -> list[_Thing]:
             continue
         regions = tuple(found[0] for found in own)
         score = min(r.score for r in regions)
-        things.append(_Thing(spoken(label), label, tuple(r.box for r in regions), regions, score))
+        depths = tuple(_quartiles(regions[0], depth) for depth in maps)
+        things.append(_Thing(spoken(label), label, tuple(r.box for r in regions), depths, score))
     return things
 
 
@@ -192,21 +197,41 @@ def _doubt(
 # ------------------------------------------------------------------------------------------------------------ relations
 
 
-def _orders(a: _Thing, b: _Thing, scene: Scene, options: Options, ledger: Ledger) -> Iterator[_Order]:
+@dataclass(frozen=True)
+class _Least:
+    """The smallest margin of one depth member, and its unit."""
+
+    metric: bool
+    value: float
+    """Of ln of the depth ratio, or of the difference as a share of `range`."""
+    range: float
+    """Of the picture's inverse depth; 1 for metres."""
+
+
+def _least(depth: DepthMap, options: Options) -> _Least:
+    metric = isinstance(depth, MetricDepth)
+    margin = options.margin_metric if metric else options.margin_relative
+    return _Least(metric, margin, max(inverse_range(depth), 1e-12))
+
+
+def _orders(
+    a: _Thing, b: _Thing, scene: Scene, least: Sequence[_Least], options: Options, ledger: Ledger
+) -> Iterator[_Order]:
     """The axes along which two things have one certain order."""
     for axis in options.axes:
-        if axis == "depth" and not scene.depths:
+        if axis == "depth" and not least:
             continue
-        found = _order(axis, a, b, scene, options) or _order(axis, b, a, scene, options)
+        if axis == "depth":
+            found = _by_depth(a, b, least) or _by_depth(b, a, least)
+        else:
+            found = _in_picture(axis, a, b, scene, options) or _in_picture(axis, b, a, scene, options)
         if found is None:
             ledger.add(f"no_clear_order_{axis}", f"{a.name} and {b.name}")
         else:
             yield found
 
 
-def _order(axis: Axis, first: _Thing, last: _Thing, scene: Scene, options: Options) -> _Order | None:
-    if axis == "depth":
-        return _by_depth(first, last, scene.depths, options)
+def _in_picture(axis: Axis, first: _Thing, last: _Thing, scene: Scene, options: Options) -> _Order | None:
     low, high = (0, 2) if axis == "horizontal" else (1, 3)
     extent = scene.rgb.shape[1 if axis == "horizontal" else 0]
     ends = tuple((a[high], b[low]) for a, b in zip(first.boxes, last.boxes, strict=True))
@@ -216,23 +241,18 @@ def _order(axis: Axis, first: _Thing, last: _Thing, scene: Scene, options: Optio
     return _Order(axis, first, last, ends, ("px",) * len(ends), margin, margin / options.margin)
 
 
-def _by_depth(first: _Thing, last: _Thing, depths: Sequence[DepthMap], options: Options) -> _Order | None:
-    ends, margins, excess, kinds = [], [], [], []
-    for depth in depths:
-        near, far = (_quartiles(thing.regions[0], depth) for thing in (first, last))
+def _by_depth(first: _Thing, last: _Thing, least: Sequence[_Least]) -> _Order | None:
+    ends, margins = [], []
+    for near, far, it in zip(first.depths, last.depths, least, strict=True):
         if near is None or far is None:
             return None
         ends.append((near[1], far[0]))
-        if isinstance(depth, MetricDepth):
-            margin, least = float(np.log(far[0] / near[1])), options.margin_metric
-        else:
-            margin, least = (far[0] - near[1]) / max(inverse_range(depth), 1e-12), options.margin_relative
-        margins.append(margin)
-        excess.append(margin / least)
-        kinds.append("m" if isinstance(depth, MetricDepth) else "inverse")
-    if min(excess) <= 1:
+        margins.append(float(np.log(far[0] / near[1])) if it.metric else (far[0] - near[1]) / it.range)
+    excess = min(margin / it.value for margin, it in zip(margins, least, strict=True))
+    if excess <= 1:
         return None
-    return _Order("depth", first, last, tuple(ends), tuple(kinds), min(margins), min(excess))
+    kinds = tuple("m" if it.metric else "inverse" for it in least)
+    return _Order("depth", first, last, tuple(ends), kinds, min(margins), excess)
 
 
 def _quartiles(region: Region, depth: DepthMap) -> tuple[float, float] | None:

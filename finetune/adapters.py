@@ -7,15 +7,12 @@ listing its linears works on all of them.
 from __future__ import annotations
 
 import logging
-import shutil
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
-from finetune.loading import encode, last_logprobs, load_model, render
-from synth.errors import ConfigError, RunError
+from synth.errors import ConfigError
 
 if TYPE_CHECKING:
     from peft import PeftModel
@@ -31,8 +28,6 @@ IN_SCOPE: Mapping[LoraScope, tuple[Tower, ...]] = {
     "language+projector": ("language", "projector"),
     "all": TOWERS,
 }
-MERGE_TOLERANCE = 1e-3
-"""Largest allowed change of a log-probability by merging in float32 (measured: 3e-7 on small models)."""
 PROJECTOR_NAMES = ("projector", "connector", "merger", "aligner", "modality_projection")
 """Parts of module names that families give to what joins the towers (LLaVA, Idefics3, Qwen-VL, others)."""
 
@@ -51,7 +46,7 @@ def lora_targets(model: PreTrainedModel, scope: LoraScope) -> LoraTargets:
     """Resolve a scope to names. The output head is never among them. Raises ConfigError when nothing is left."""
     import torch
 
-    decoder = _decoder_name(model)
+    decoder = decoder_name(model)
     head = model.get_output_embeddings()
     linears = [
         name
@@ -73,11 +68,20 @@ def lora_targets(model: PreTrainedModel, scope: LoraScope) -> LoraTargets:
 def adapted_towers(model: PeftModel) -> Mapping[Tower, int]:
     """Count the layers that carry an adapter now, by tower: what PEFT did, not what it was asked for."""
     base = model.get_base_model()
-    decoder = _decoder_name(base)
+    decoder = decoder_name(base)
     return _count([name for name, module in base.named_modules() if hasattr(module, "lora_A")], decoder)
 
 
-def _decoder_name(model: PreTrainedModel) -> str:
+def parameters_by_tower(model: PreTrainedModel) -> Mapping[Tower, int]:
+    """Parameters of each tower; the output head belongs to the language tower, a tied one counts once."""
+    decoder, counts = decoder_name(model), Counter[Tower]()
+    for name, parameter in model.named_parameters():
+        counts["language" if "lm_head" in name else _tower(name, decoder)] += parameter.numel()
+    return {tower: counts[tower] for tower in TOWERS}
+
+
+def decoder_name(model: PreTrainedModel) -> str:
+    """Full name of the language tower. Raises ConfigError where the model class does not tell it."""
     decoder = model.get_decoder()
     for name, module in model.named_modules():
         if module is decoder and name:
@@ -98,32 +102,3 @@ def _tower(name: str, decoder: str) -> Tower:
 def _count(names: Iterable[str], decoder: str) -> Mapping[Tower, int]:
     counts = Counter(_tower(name, decoder) for name in names)
     return {tower: counts[tower] for tower in TOWERS}
-
-
-def merge_adapter(model: str, adapter: Path, out: Path) -> Path:
-    """Write base model and adapter as one model folder, with the processor; returns `out`.
-
-    Merged on the CPU in float32. The folder appears whole or not at all, and an existing one is returned as it is.
-    Raises RunError when the merged model answers a text prompt differently from the adapter, or like the base.
-    """
-    if (out / "config.json").is_file():
-        return out
-    loaded = load_model(model, adapter, device="cpu")
-    batch = encode(loaded.processor, [render(loaded.processor, "Which one is it?", 0)], [[]])
-    adapted = last_logprobs(loaded, batch)
-    with loaded.model.disable_adapter():
-        base = last_logprobs(loaded, batch)
-    merged = replace(loaded, model=loaded.model.merge_and_unload())
-    now = last_logprobs(merged, batch)
-    error, effect = float((now - adapted).abs().max()), float((now - base).abs().max())
-    # Written so that NaN fails too.
-    if not error <= MERGE_TOLERANCE or (effect == 0 and float((adapted - base).abs().max()) > 0):
-        raise RunError(
-            f"the merged model differs from the adapter by {error:.3g} (effect {effect:.3g})", where=str(adapter)
-        )
-    temporary = out.with_name(f".{out.name}.tmp")
-    shutil.rmtree(temporary, ignore_errors=True)
-    merged.model.save_pretrained(temporary)
-    loaded.processor.save_pretrained(temporary)  # merging and saving the model alone leaves these files out
-    temporary.replace(out)
-    return out

@@ -75,6 +75,18 @@ def claim(out: Path, identity: str, settings: Mapping[str, JsonValue]) -> None:
     write_json(path, {"identity": identity, "settings": settings})
 
 
+def read_settings(out: Path) -> Mapping[str, JsonValue]:
+    """The settings of the training that a folder belongs to. Raises RunError where they cannot be read."""
+    path = out / CLAIM
+    try:
+        settings = json.loads(path.read_text(encoding="utf-8"))["settings"]
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError, KeyError, TypeError):
+        settings = None
+    if not isinstance(settings, dict):
+        raise RunError("no settings of a training", where=str(path), fix="give the `out` of `s2p train`")
+    return settings
+
+
 def newest_checkpoint(out: Path) -> Path | None:
     """The newest whole checkpoint; broken ones (a run killed while writing) are removed, with a warning."""
     folders = sorted(

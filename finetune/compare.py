@@ -6,6 +6,7 @@ interval that leaves out 0, resampled by group, because items that share a pictu
 
 from __future__ import annotations
 
+import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Literal
@@ -82,6 +83,8 @@ class Comparison:
     retention: Mapping[str, Kept]
     """Skills not taught; under `all_kept_skills` those that the model had, pooled."""
     controls: Mapping[str, Mapping[str, Control]]
+    arms: Mapping[str, Mapping[str, Cell]]
+    """Other trainings on the same data (seeds, settings) against the same `before`, by skill."""
     strata: Mapping[str, Mapping[str, Mapping[str, Cell]]]
     """Skill -> tag -> value."""
     unscored: int
@@ -98,10 +101,13 @@ def compare(
     *,
     targets: Sequence[Skill] = (),
     controls: Mapping[str, Sequence[Outcome]] | None = None,
+    arms: Mapping[str, Sequence[Outcome]] | None = None,
     gate: GateOptions | None = None,
     seed: int = 0,
 ) -> Comparison:
     """Compare two models on the same items. `targets` are the skills that were taught.
+
+    `controls` must not improve; `arms` are further trainings on the real data, shown beside and not gated.
 
     Raises S2PError when the item sets or their answer keys differ.
     """
@@ -112,7 +118,11 @@ def compare(
     missing = [skill for skill in targets if skill not in per_skill]
     if missing:
         raise S2PError(f"no scored item of the taught skill {', '.join(missing)}", where="before and after")
-    arms = {name: _control(before, after, outcomes, name, gate, seed) for name, outcomes in (controls or {}).items()}
+    against = {name: _control(before, after, outcomes, name, gate, seed) for name, outcomes in (controls or {}).items()}
+    others = {
+        name: cells_of(by_skill_of(paired(before, outcomes, name)[0]), gate.alpha, seed, "arm", name)
+        for name, outcomes in (arms or {}).items()
+    }
     strata = {skill: strata_of(members, skill, gate.alpha, seed) for skill, members in by_skill.items()}
     comparison = Comparison(
         before=before[0].model,
@@ -122,7 +132,8 @@ def compare(
         overall=judged({"": cell_of(pairs, seed, "overall")}, gate.alpha)[""],
         macro=macro_of(by_skill, seed),
         retention=_retention(by_skill, per_skill, targets, gate, seed),
-        controls=arms,
+        controls=against,
+        arms=others,
         strata={skill: tags for skill, tags in strata.items() if tags},
         unscored=unscored,
         options=gate,
@@ -263,6 +274,8 @@ def comparison_to_json(comparison: Comparison) -> dict[str, JsonValue]:
         "overall": {**asdict(comparison.overall), **dict(zip(names, comparison.macro, strict=True))},
         "retention": retention,
         "controls": controls,
+        "arms": {name: cells_json(cells) for name, cells in comparison.arms.items()},
+        "spread": _spread(comparison),
         "strata": strata,
         "unscored": comparison.unscored,
         "gate": {
@@ -272,6 +285,23 @@ def comparison_to_json(comparison: Comparison) -> dict[str, JsonValue]:
         },
         "warnings": list(comparison.warnings),
     }
+
+
+def _spread(comparison: Comparison) -> dict[str, JsonValue]:
+    """Change of each taught skill over the real training and the arms: what an interval over items leaves out."""
+    found: dict[str, JsonValue] = {}
+    for skill in comparison.targets if comparison.arms else ():
+        cells = [comparison.per_skill[skill], *(arm[skill] for arm in comparison.arms.values())]
+        deltas = [cell.delta for cell in cells]
+        found[skill] = {
+            "n": len(cells),
+            "mean": statistics.fmean(deltas),
+            "sd": statistics.stdev(deltas),
+            "least": min(deltas),
+            "most": max(deltas),
+            "improved": sum(cell.verdict == "improved" for cell in cells),
+        }
+    return found
 
 
 def format_comparison(comparison: Comparison) -> str:
@@ -284,9 +314,10 @@ def format_comparison(comparison: Comparison) -> str:
         mark = "*" if skill in comparison.targets else " "
         lines.append(_line(f"{mark}{skill}", cell))
     lines.append(_line(" all items", comparison.overall))
+    for name, cells in comparison.arms.items():
+        lines += [_line(f" {skill}, arm {name}"[:28], cells[skill]) for skill in comparison.targets]
     for name, arm in comparison.controls.items():
-        for skill in comparison.targets:
-            lines.append(_line(f" {skill}, control {name}"[:28], arm[skill].cell))
+        lines += [_line(f" {skill}, control {name}"[:28], arm[skill].cell) for skill in comparison.targets]
     lines += [f"note: {text}" for text in comparison.warnings]
     lines.append("gate: " + ("passed" if comparison.gate_passed else "; ".join(comparison.gate_reasons)))
     return "\n".join(lines)

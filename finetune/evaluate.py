@@ -1,38 +1,25 @@
-"""A model on a benchmark: outcomes of the type that diagnosis reads, from one forward pass an item."""
+"""A model on a benchmark: outcomes of the type that diagnosis reads, by one forward pass an item or by a read reply."""
 
 from __future__ import annotations
 
-import json
 import logging
-from dataclasses import asdict
+from collections.abc import Mapping
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Literal
 
-from pydantic import Field
-
-from finetune.checkpoints import folder_digest
-from finetune.loading import Device, load_model
-from finetune.score import Question, Score, iterate
-from synth.config import Config, digest, dump
+from finetune import journal
+from finetune.respondents import Answer, EvaluateOptions, LocalModel, Respondent
+from finetune.score import Question
+from synth.config import digest, dump
+from synth.contracts import BenchmarkData
 from synth.dataset.prompt import item_prompt
-from synth.diagnosis.reading import write_outcomes
+from synth.diagnosis.reading import score_reply, write_outcomes
 from synth.errors import BenchmarkError
-from synth.files import write_text
-from synth.types import BenchmarkData, Item, Outcome, Progress
+from synth.types import Item, JsonValue, Outcome, Progress, Reply
+
+__all__ = ["EvaluateOptions", "evaluate", "evaluate_with", "journal_of", "outcome_of", "question_of", "settings_of"]
 
 logger = logging.getLogger(__name__)
-
-
-class EvaluateOptions(Config):
-    """How to evaluate."""
-
-    batch_size: int = Field(16, ge=1)
-    image_max_pixels: int | None = Field(None, ge=1)
-    """Most pixels of an image. An adapter's folder carries its own budget; give the base model the same one."""
-    threads: int | None = Field(None, ge=1)
-    device: Device = "auto"
-    wording: Literal["rows", "benchmark"] = "rows"
-    """rows: question and options as in training rows; benchmark: the prompt as the benchmark publishes it."""
 
 
 def evaluate(
@@ -43,38 +30,67 @@ def evaluate(
     options: EvaluateOptions | None = None,
     progress: Progress | None = None,
 ) -> list[Outcome]:
+    """`evaluate_with` for a model on this machine. Raises BackendError for one that cannot be loaded, too."""
+    options = options or EvaluateOptions()
+    outcomes = evaluate_with(LocalModel(model_path, adapter, options), benchmark, out, options, progress)
+    journal_of(out).unlink()
+    return outcomes
+
+
+def evaluate_with(
+    respondent: Respondent,
+    benchmark: BenchmarkData,
+    out: Path,
+    options: EvaluateOptions,
+    progress: Progress | None = None,
+) -> list[Outcome]:
     """Ask every item and write `out` (outcomes.jsonl); returns the outcomes in the benchmark's order.
 
-    Finished batches go to a journal beside `out`, so a killed evaluation goes on where it stopped; the journal of
-    another model, benchmark or setting is thrown away. Raises BackendError for a model that cannot be loaded,
-    BenchmarkError for items that cannot be asked.
+    Answers go to a journal beside `out` as they come, so a killed evaluation goes on where it stopped and asks only
+    what is missing; the journal of another model, benchmark or setting is thrown away. The journal stays: whoever calls
+    knows when it is no longer needed. Raises BenchmarkError for items that cannot be asked, BackendError for a model
+    that cannot be asked.
     """
-    options = options or EvaluateOptions()
     _check(benchmark)
-    name = model_path if adapter is None else f"{model_path}+{adapter}"
     identity = digest(
-        folder_digest(Path(model_path)) or model_path,
-        folder_digest(adapter) if adapter is not None else None,
+        respondent.identity,
         [benchmark.name, benchmark.revision, len(benchmark.items)],
-        {key: value for key, value in dump(options).items() if key not in ("threads", "batch_size")},
+        settings_of(options),
     )
-    journal = out.with_name(f".{out.name}.part")
-    scores = _resume(journal, identity)
-    todo = [item for item in benchmark.items if item.item_id not in scores]
-    if todo:
-        loaded = load_model(model_path, adapter, image_max_pixels=options.image_max_pixels, device=options.device)
-        questions = [_question(item, options) for item in todo]
-        with journal.open("a", encoding="utf-8") as lines:
-            for _, batch in iterate(loaded, questions, batch_size=options.batch_size, n_threads=options.threads):
-                lines.writelines(_line(score) for score in batch)
-                lines.flush()
-                scores.update((score.item_id, score) for score in batch)
-                if progress is not None:
-                    progress(len(scores), len(benchmark.items))
-    outcomes = [_outcome(item, scores[item.item_id], name) for item in benchmark.items]
+    path = journal_of(out)
+    found = {answer.item_id: answer for answer in (_answer(row) for row in journal.resume(path, identity))}
+    if found:
+        logger.info("going on after %d answered items", len(found))
+    questions = {item.item_id: question_of(item, options) for item in benchmark.items}
+    todo = [question for item_id, question in questions.items() if item_id not in found]
+    with journal.append(path) as keep:
+        for answers in respondent.answers(todo, options) if todo else ():
+            keep([asdict(answer) for answer in answers])
+            found.update((answer.item_id, answer) for answer in answers)
+            if progress is not None:
+                progress(len(found), len(benchmark.items))
+    outcomes = [
+        outcome_of(item, found[item.item_id], respondent.name, questions[item.item_id].text) for item in benchmark.items
+    ]
     write_outcomes(out, outcomes)
-    journal.unlink()
     return outcomes
+
+
+def journal_of(out: Path) -> Path:
+    """Where the answers of an unfinished evaluation are kept."""
+    return out.with_name(f".{out.name}.part")
+
+
+def settings_of(options: EvaluateOptions) -> dict[str, JsonValue]:
+    """What of the options changes an answer."""
+    return {key: value for key, value in dump(options).items() if key not in ("threads", "batch_size")}
+
+
+def question_of(item: Item, options: EvaluateOptions) -> Question:
+    """An item as the model is asked it; with the default wording, in the words of training rows."""
+    wording = item_prompt(item.question, item.choices) if options.wording == "rows" else item.prompt
+    text = options.template.replace("{prompt}", wording)
+    return Question(item_id=item.item_id, text=text, images=item.images, n_options=len(item.choices))
 
 
 def _check(benchmark: BenchmarkData) -> None:
@@ -89,46 +105,25 @@ def _check(benchmark: BenchmarkData) -> None:
         known.add(item.item_id)
 
 
-def _resume(journal: Path, identity: str) -> dict[str, Score]:
-    """Scores of an interrupted evaluation; leaves a journal that begins with `identity` and holds whole lines only."""
-    journal.parent.mkdir(parents=True, exist_ok=True)
-    lines = journal.read_text(encoding="utf-8").splitlines() if journal.is_file() else []
-    scores: dict[str, Score] = {}
-    for line in lines[1:] if lines[:1] == [identity] else ():
-        try:
-            score = Score(**json.loads(line))
-        except json.JSONDecodeError:
-            break  # the line that was being written when the process died
-        scores[score.item_id] = score
-    if scores:
-        logger.info("going on after %d scored items", len(scores))
-    write_text(journal, identity + "\n" + "".join(map(_line, scores.values())))
-    return scores
+def _answer(row: Mapping[str, object]) -> Answer:
+    return Answer(**row)  # type: ignore[arg-type]  # a line that `asdict` wrote under this run's identity
 
 
-def _line(score: Score) -> str:
-    return json.dumps(asdict(score), ensure_ascii=False) + "\n"
-
-
-def _question(item: Item, options: EvaluateOptions) -> Question:
-    text = item_prompt(item.question, item.choices) if options.wording == "rows" else item.prompt
-    return Question(item_id=item.item_id, text=text, images=item.images, n_options=len(item.choices))
-
-
-def _outcome(item: Item, score: Score, model: str) -> Outcome:
-    return Outcome(
+def outcome_of(item: Item, answer: Answer, model: str, prompt: str) -> Outcome:
+    """A letter of one forward pass stands as it is; a reply is read as one in anybody's result file would be."""
+    by_choice = bool(answer.probabilities)
+    reply = Reply(
         item_id=item.item_id,
         category=item.category,
-        skill=item.skill,
         model=model,
-        text=score.letter,
-        letter=score.letter,
-        reason="unscored" if item.answer is None else None,
+        text=answer.text,
         gold=item.answer,
-        correct=None if item.answer is None else score.letter == item.answer,
-        n_options=len(item.choices),
+        released=answer.text if by_choice else None,
+        choices=item.choices,
         n_images=len(item.images),
+        prompt=prompt,
+        truncated=answer.truncated,
         group=item.group,
-        tags=item.tags,
-        probabilities=score.probabilities,
+        tags={**item.tags, "harness_error": answer.error} if answer.error else item.tags,
     )
+    return replace(score_reply(reply, None, item, by_choice), probabilities=answer.probabilities)

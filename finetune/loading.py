@@ -199,16 +199,18 @@ def option_ids(processor: ProcessorMixin, n_options: int) -> Mapping[str, int]:
     return found
 
 
+def placed(loaded: VisionLanguageModel, batch: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """A batch on the model's device, pixels in its precision."""
+    moved = {key: value.to(loaded.device) for key, value in batch.items()}
+    return {key: value.to(loaded.model.dtype) if value.is_floating_point() else value for key, value in moved.items()}
+
+
 def last_logprobs(loaded: VisionLanguageModel, batch: Mapping[str, torch.Tensor]) -> torch.Tensor:
     """Log-probability of every token of the vocabulary as the next one, float32, shape (batch, vocabulary)."""
     import torch
 
-    inputs = {key: value.to(loaded.device) for key, value in batch.items()}
-    for key, value in inputs.items():
-        if value.is_floating_point():
-            inputs[key] = value.to(loaded.model.dtype)
     with torch.inference_mode():
-        logits = loaded.model(**inputs, logits_to_keep=1, use_cache=False).logits[:, -1]
+        logits = loaded.model(**placed(loaded, batch), logits_to_keep=1, use_cache=False).logits[:, -1]
     return torch.log_softmax(logits.float(), dim=-1)
 
 

@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from finetune.loading import Device, VisionLanguageModel, encode, last_logprobs, load_model
+from finetune.loading import Device, VisionLanguageModel, encode, last_logprobs, load_model, load_processor
+from finetune.quantized import load_quantized
 from synth.errors import RunError
 
 if TYPE_CHECKING:
@@ -41,9 +42,11 @@ def probe(loaded: VisionLanguageModel, rows: Dataset) -> torch.Tensor:
     return torch.cat(results)
 
 
-def reload_check(model: str, adapter: Path, rows: Dataset, trained: torch.Tensor, device: Device) -> ReloadCheck:
+def reload_check(
+    model: str, adapter: Path, rows: Dataset, trained: torch.Tensor, device: Device, *, quantized: bool = False
+) -> ReloadCheck:
     """Load base and adapter anew and compare. Raises RunError for an adapter without effect or one that changed."""
-    loaded = load_model(model, adapter, device=device)
+    loaded = _quantized(model, adapter) if quantized else load_model(model, adapter, device=device)
     again = probe(loaded, rows)
     with loaded.model.disable_adapter():
         base = probe(loaded, rows)
@@ -54,7 +57,8 @@ def reload_check(model: str, adapter: Path, rows: Dataset, trained: torch.Tensor
         raise RunError(
             "the saved adapter changes nothing: its outputs equal the base model's",
             where=str(adapter),
-            fix="look at the losses; a higher learning_rate or more steps may be needed",
+            fix="look at the losses (for grpo at zero_variance: groups of one reward teach nothing); a higher "
+            "learning_rate or more steps may be needed",
         )
     # Written so that NaN fails too.
     if not check.reload_difference <= TOLERANCE[loaded.device]:
@@ -63,3 +67,11 @@ def reload_check(model: str, adapter: Path, rows: Dataset, trained: torch.Tensor
             where=str(adapter),
         )
     return check
+
+
+def _quantized(model: str, adapter: Path) -> VisionLanguageModel:
+    from peft import PeftModel
+
+    adapted = PeftModel.from_pretrained(load_quantized(model), str(adapter)).eval()
+    processor = load_processor(str(adapter), adapted.config.model_type)
+    return VisionLanguageModel(name=f"{model}+{adapter}", model=adapted, processor=processor, device="cuda")

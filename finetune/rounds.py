@@ -11,15 +11,18 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TypeAlias
 
 from pydantic import Field
 
-from finetune.adapters import merge_adapter
 from finetune.compare import Comparison, GateOptions, compare, comparison_to_json
+from finetune.controls import ControlKind
 from finetune.evaluate import EvaluateOptions, evaluate
+from finetune.merging import merge_adapter
 from finetune.train import TrainConfig, TrainSettings, train
-from synth.config import Config, PluginChoice, digest, dump, resolve
+from synth.audit.leaks import check_shortcuts
+from synth.config import Config, PluginChoice, digest, dump, resolve, validate
+from synth.contracts import Benchmark, BenchmarkData
 from synth.diagnosis.folds import held_out
 from synth.diagnosis.paired import by_skill_of, cells_json, cells_of, paired
 from synth.diagnosis.profile import make_profile, profile_to_json
@@ -33,14 +36,26 @@ from synth.plugins import BENCHMARKS, TASKS, load_all
 from synth.progress import Silent
 from synth.recipe import GuardConfig, Recipe
 from synth.report.run import write_run_report
-from synth.types import Benchmark, BenchmarkData, Item, JsonValue, Outcome, Reporter, Skill
+from synth.types import Item, JsonValue, Outcome, Reporter, Skill
+
+Plain: TypeAlias = bool | int | float | str | None
+
+
+class ControlConfig(Config):
+    """A control arm: trained like the real one on rows that must not help."""
+
+    kind: ControlKind = "shuffled"
+    seed: int | None = Field(default=None, ge=0)
+    """Of the training and of what the control draws; None: the run's own."""
 
 
 class ArmConfig(Config):
-    """A control arm: trained like the real one on data that must not help."""
+    """Another training on the real rows: another seed, or other settings (an ablation)."""
 
-    kind: Literal["shuffled"] = "shuffled"
-    """shuffled: the same pictures and questions, the target answers permuted; replay stays true."""
+    seed: int | None = Field(default=None, ge=0)
+    """None: the run's own."""
+    train: dict[str, Plain | dict[str, Plain]] = Field(default_factory=dict)
+    """Settings of `train` that differ."""
 
 
 class LoopConfig(Config):
@@ -56,7 +71,10 @@ class LoopConfig(Config):
     generate: Recipe
     train: TrainSettings
     evaluate: EvaluateOptions = EvaluateOptions()
-    controls: dict[str, ArmConfig] = Field(default_factory=dict)
+    controls: dict[str, ControlConfig] = Field(default_factory=dict)
+    """Must not improve: shown beside the real training and gated."""
+    arms: dict[str, ArmConfig] = Field(default_factory=dict)
+    """Further trainings on the real rows, shown beside the first and not gated."""
     gate: GateOptions = GateOptions()
     workers: int = Field(default=1, ge=1)
     """Arms trained at the same time, each in its own process."""
@@ -70,7 +88,6 @@ class LoopConfig(Config):
 class _Arm:
     """One training with its evaluation; picklable."""
 
-    name: str
     train: TrainConfig
     benchmark: PluginChoice
     evaluate: EvaluateOptions
@@ -136,7 +153,13 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     if not targets:
         run.reporter.stage("nothing weak enough to plan for", 1, 1)
         return None
-    guard = GuardConfig(benchmark=run.config.benchmark, options=run.config.generate.guard.options)
+    asked = run.config.generate.guard
+    guard = GuardConfig(
+        benchmark=run.config.benchmark,
+        expect_items=asked.expect_items,
+        expect_images=asked.expect_images,
+        options=asked.options,
+    )
     recipe = run.config.generate.model_copy(
         update={
             "name": f"{run.config.name}-{folder.name}",
@@ -145,7 +168,7 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
             "guard": guard,
         }
     )
-    generate(recipe, folder / "dataset", run.reporter, run.data)
+    check_shortcuts(generate(recipe, folder / "dataset", run.reporter, run.data), folder / "dataset")
     arms = _arms(run, folder, model)
     todo = [arm for arm in arms if not (arm.folder / "outcomes.jsonl").exists()]
     run.reporter.stage("training", len(arms) - len(todo), len(arms))
@@ -153,12 +176,15 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     for _ in run_local(_run_arm, todo, run.config.workers):
         done += 1
         run.reporter.stage("training", done, len(arms))
-    after = load_outcomes(folder / "after" / "outcomes.jsonl")
-    controls = {
-        name: load_outcomes(folder / "controls" / name / "after" / "outcomes.jsonl") for name in run.config.controls
-    }
+    after = _after(folder)
     comparison = compare(
-        before, after, controls=controls, targets=tuple(targets), gate=run.config.gate, seed=run.config.seed
+        before,
+        after,
+        controls={name: _after(folder / "controls" / name) for name in run.config.controls},
+        arms={name: _after(folder / "arms" / name) for name in run.config.arms},
+        targets=tuple(targets),
+        gate=run.config.gate,
+        seed=run.config.seed,
     )
     unseen, _ = paired(held_out(before, number), held_out(after, number), "after")
     cells = cells_of(by_skill_of(unseen), run.config.gate.alpha, run.config.seed, "held out")
@@ -186,25 +212,33 @@ def _before(run: _Run, folder: Path, model: str) -> list[Outcome]:
     return outcomes
 
 
+def _after(folder: Path) -> list[Outcome]:
+    return load_outcomes(folder / "after" / "outcomes.jsonl")
+
+
 def _arms(run: _Run, folder: Path, model: str) -> list[_Arm]:
-    """The real arm first, then the controls."""
+    """The real training first, then further ones, then the controls."""
+    config = run.config
+    plans: list[tuple[Path, Mapping[str, JsonValue], ControlKind | None, int | None]] = [(folder, {}, None, None)]
+    plans += [(folder / "arms" / name, arm.train, None, arm.seed) for name, arm in config.arms.items()]
+    plans += [(folder / "controls" / name, {}, arm.kind, arm.seed) for name, arm in config.controls.items()]
     arms = []
-    for name in ("", *run.config.controls):
-        base = folder if not name else folder / "controls" / name
-        settings = TrainConfig(
-            **run.config.train.model_dump(),
-            model=model,
-            dataset=str(folder / "dataset"),
-            out=str(base / "train"),
-            shuffle_answers=bool(name),
-            seed=run.config.seed,
-        )
+    for base, changes, control, seed in plans:
+        settings: dict[str, JsonValue] = {
+            **dump(config.train),
+            **changes,
+            "model": model,
+            "dataset": str(folder / "dataset"),
+            "benchmark": run.data.name,
+            "out": str(base / "train"),
+            "control": control,
+            "seed": config.seed if seed is None else seed,
+        }
         arms.append(
             _Arm(
-                name=name or "real",
-                train=settings,
-                benchmark=run.config.benchmark,
-                evaluate=run.config.evaluate,
+                train=validate(settings, TrainConfig, f"{base.parent.name}.{base.name}.train"),
+                benchmark=config.benchmark,
+                evaluate=config.evaluate,
                 folder=base / "after",
             )
         )

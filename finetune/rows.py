@@ -1,15 +1,12 @@
-"""A dataset folder as the rows that a trainer takes; the same rows with shuffled answers for the control arm."""
+"""A dataset folder as the rows that a trainer takes, and what its certificate says."""
 
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-from synth.dataset.prompt import completion_messages
 from synth.errors import DatasetError
 from synth.guard.certificate import CLEAN
 
@@ -17,7 +14,10 @@ if TYPE_CHECKING:
     from datasets import Dataset
 
 TRAINER_COLUMNS = ("images", "prompt", "completion")
-KEPT_COLUMNS = (*TRAINER_COLUMNS, "qa_id", "task", "skill", "role", "choices", "answer", "source_group")
+KEPT_COLUMNS = (
+    *TRAINER_COLUMNS,
+    *("qa_id", "task", "skill", "role", "stratum", "difficulty", "choices", "answer", "source_group"),
+)
 NEEDED_COLUMNS = (*TRAINER_COLUMNS, "qa_id", "answer", "choices")
 
 
@@ -33,10 +33,11 @@ def shards(folder: Path, split: str = "train") -> list[Path]:
     return files
 
 
-def read_rows(folder: Path, split: str = "train", *, cache: Path | None = None) -> Dataset:
+def read_rows(folder: Path, split: str = "train", *, cache: Path | None = None, also: Sequence[str] = ()) -> Dataset:
     """The rows of a split: images, prompt and completion for the trainer, and the columns that name a row.
 
-    `cache` is where the Arrow copy goes (default: the datasets library's own). Raises DatasetError for missing columns.
+    `cache` is where the Arrow copy goes (default: the datasets library's own); `also` names further columns to keep
+    where the dataset has them. Raises DatasetError for missing columns.
     """
     import pyarrow as pa
     from datasets import Image, List, load_dataset
@@ -57,38 +58,10 @@ def read_rows(folder: Path, split: str = "train", *, cache: Path | None = None) 
         )
     if not len(rows):
         raise DatasetError(f"split {split!r} has no rows", where=str(folder))
-    rows = rows.select_columns([name for name in KEPT_COLUMNS if name in rows.column_names])
+    rows = rows.select_columns([name for name in (*KEPT_COLUMNS, *also) if name in rows.column_names])
     # Files of ours say in their metadata that this column holds images; the cast, which copies, is for others.
     wanted = List(Image())
     return rows if rows.features["images"] == wanted else rows.cast_column("images", wanted)
-
-
-def shuffle_answers(rows: Dataset, seed: int, *, replay: bool = False) -> Dataset:
-    """The control arm: answers permuted among rows of the same skill and number of options.
-
-    Each group keeps its letters in number, so format and letter frequencies are learned as before and only the tie
-    between picture and answer is cut. Replay rows keep their true answers unless `replay` is set.
-    """
-    groups: dict[tuple[str, int], list[int]] = defaultdict(list)
-    names = set(rows.column_names)
-    columns = rows.select_columns([c for c in ("skill", "task", "role", "choices", "answer") if c in names])
-    answers: list[str] = []
-    for index, row in enumerate(columns):
-        answers.append(row["answer"])
-        if replay or row.get("role") != "replay":
-            groups[str(row.get("skill") or row.get("task") or ""), len(row["choices"])].append(index)
-    rng = np.random.default_rng(seed)
-    shuffled = list(answers)
-    for key in sorted(groups):
-        members = groups[key]
-        for target, origin in zip(members, rng.permutation(members), strict=True):
-            shuffled[target] = answers[origin]
-    features = rows.features
-    return (
-        rows.remove_columns(["answer", "completion"])
-        .add_column("answer", shuffled, feature=features["answer"])
-        .add_column("completion", [completion_messages(letter) for letter in shuffled], feature=features["completion"])
-    )
 
 
 def certificate_verdict(folder: Path) -> str:
@@ -104,12 +77,29 @@ def certificate_verdict(folder: Path) -> str:
     return verdict if isinstance(verdict, str) else "certificate.json names no verdict"
 
 
-def require_certificate(folder: Path) -> None:
-    """Raises DatasetError unless the guard found the dataset clean."""
+def certified_benchmarks(folder: Path) -> tuple[str, ...]:
+    """The benchmarks that the dataset's certificate speaks of; none where there is no readable one."""
+    try:
+        data = json.loads((folder / "certificate.json").read_text(encoding="utf-8"))
+    except (OSError, json.JSONDecodeError, UnicodeDecodeError):
+        return ()
+    found = data.get("benchmarks") if isinstance(data, dict) else None
+    return tuple(str(one["name"]) for one in found or () if isinstance(one, dict) and "name" in one)
+
+
+def require_certificate(folder: Path, benchmark: str = "") -> None:
+    """Raises DatasetError unless the guard found the dataset clean, and of this benchmark where one is named."""
     verdict = certificate_verdict(folder)
     if verdict != CLEAN:
         raise DatasetError(
             f"the dataset is not certified free of the benchmark: {verdict}",
             where=str(folder),
             fix="run `s2p guard check` on it, or set allow_uncertified: true and do not report benchmark gains",
+        )
+    held_out = certified_benchmarks(folder)
+    if benchmark and benchmark not in held_out:
+        raise DatasetError(
+            f"certified for {', '.join(held_out) or 'none'}, and the model is judged on {benchmark}",
+            where=str(folder),
+            fix="generate with guard.benchmark set to it, or set allow_uncertified: true and report no gain on it",
         )

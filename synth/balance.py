@@ -56,9 +56,15 @@ THIN = BalanceOptions(equal=False)
 
 
 def choose(
-    candidates: Sequence[RowT], quota: int, seed: int, options: BalanceOptions = STRICT
+    candidates: Sequence[RowT],
+    quota: int,
+    seed: int,
+    options: BalanceOptions = STRICT,
+    together: Sequence[str] = (),
 ) -> tuple[list[RowT], list[Drop]]:
     """At most `quota` pairs, balanced, in the order of their keyed hash; and what was left out, by reason.
+
+    `together`: strata outside blocks that are worth nothing where one of them is missing.
 
     Reasons: duplicate (an id twice), image_cap, letter_balance, stratum_balance, one_sided, over_quota. `Drop.task` is
     the skill.
@@ -73,7 +79,7 @@ def choose(
             lost.add("duplicate", row)
         unique[row.qa_id] = row
     ranked = sorted(unique.values(), key=lambda row: _rank(row.qa_id, seed))
-    groups = _groups(ranked)
+    groups = _groups(ranked, frozenset(together))
     taken: list[RowT] = []
     images: Counter[tuple[str, str]] = Counter()
     while len(taken) < quota and any(not group.dry for group in groups):
@@ -182,7 +188,7 @@ class _Group(Generic[RowT]):
         return sum(cell[0] == stratum for cell in found)
 
 
-def _groups(ranked: Sequence[RowT]) -> list[_Group[RowT]]:
+def _groups(ranked: Sequence[RowT], together: frozenset[str]) -> list[_Group[RowT]]:
     letters: dict[str, set[str]] = {}
     strata: dict[tuple[str, str], set[str]] = {}
     for row in ranked:
@@ -193,7 +199,7 @@ def _groups(ranked: Sequence[RowT]) -> list[_Group[RowT]]:
     for (skill, block), members in sorted(strata.items()):
         known = tuple(sorted(letters[skill]))
         cells: dict[tuple[str, str], deque[RowT]] = {(s, letter): deque() for s in sorted(members) for letter in known}
-        one_sided = len(members) < _strata_needed(block)
+        one_sided = not together <= members if not block else len(members) < _strata_needed(block)
         groups[skill, block] = _Group(
             name=f"{skill} {block}", letters=known, cells=cells, one_sided=one_sided, dry=one_sided
         )

@@ -26,6 +26,8 @@ class Entry(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
     off: str | None
     options: Mapping[str, float]
+    closed: Mapping[str, str] = Field(default_factory=dict)
+    """Options that let nothing through here -> why."""
     evidence: Mapping[str, Mapping[str, float] | None]
 
 

@@ -7,24 +7,33 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TypeAlias
 
 from synth import __version__
+from synth.contracts import BenchmarkData
 from synth.dataset.shards import data_files, iterate, read_rows
 from synth.errors import GuardError
 from synth.files import write_text
-from synth.guard.cascade import Content, Guard, GuardOptions, GuardVerdict, Scan, content_of
-from synth.guard.certificate import RunFacts, certify, certify_unguarded, read_certificate, write_certificate
-from synth.guard.index import load_index
+from synth.guard.building import build_index
+from synth.guard.cascade import Guard, GuardVerdict
+from synth.guard.certificate import (
+    RunFacts,
+    certify,
+    certify_unguarded,
+    read_certificate,
+    write_certificate,
+)
+from synth.guard.embeddings import load_networks
+from synth.guard.fields import entries
+from synth.guard.index import Expected, GuardIndex, load_index
+from synth.guard.options import GuardOptions, content_of
 from synth.guard.plant import Proof
-from synth.guard.survey import CertifiedRow, survey
-from synth.guard.verification import verify
+from synth.guard.scan import Scan
+from synth.guard.survey import CertifiedRow, Survey, survey
+from synth.guard.verification import Verification, verify
 from synth.images import SUFFIXES
 from synth.types import Box, JsonValue, Progress
 
 CERTIFICATE = "certificate.json"
-_Named: TypeAlias = tuple[str, bytes, tuple[Box, ...], Content]
-"""An image to check: its name, its bytes, the boxes that we drew, and what kind of picture it is."""
 COLUMNS = (
     *("qa_id", "images", "question", "choices", "prompt", "completion", "task", "source_name", "source_group"),
     *("image_ids", "provenance"),
@@ -46,6 +55,8 @@ class Certified:
     proof: Proof | None
     outputs: Mapping[str, tuple[GuardVerdict, ...]]
     """The guard's word on the finished pictures, by qa_id."""
+    removed_text: int = 0
+    """Pairs that were dropped for their question."""
 
 
 def certify_dataset(dataset: Path, facts: Certified) -> dict[str, JsonValue]:
@@ -59,6 +70,7 @@ def certify_dataset(dataset: Path, facts: Certified) -> dict[str, JsonValue]:
         config_sha256=facts.run,
         seeds=str(facts.seed),
         source_names=facts.sources,
+        removed_text=facts.removed_text,
     )
     result = survey(certified_rows(dataset), facts.guard.index if facts.guard else None)
     if facts.guard is None or facts.proof is None:
@@ -79,37 +91,45 @@ def certified_rows(dataset: Path) -> Iterator[CertifiedRow]:
             yield _certified_row(row)
 
 
-def check_target(target: Path, index: Path, out: Path, progress: Progress | None = None) -> dict[str, int]:
+def check_target(
+    target: Path, index: Path, out: Path, progress: Progress | None = None, options: GuardOptions | None = None
+) -> dict[str, int]:
     """Check every image of a dataset or folder; write `verdicts.jsonl` and `certificate.json`.
 
-    Returns the number of images by verdict. Without the benchmark's images no copies can be planted, so the certificate
-    says what was compared and that nothing is established; `s2p generate` plants and establishes.
+    Returns the number of images by verdict, and under "text" that of samples whose question is the benchmark's own.
+    Without the benchmark's images no copies can be planted, so the certificate says what was compared and that nothing
+    is established; `s2p generate` plants and establishes.
     """
-    guard = Guard(load_index(index), GuardOptions())
-    named = list(_images_of(target))
-    if not named:
+    guard = Guard(load_index(index), options)
+    samples = list(_samples_of(target))
+    n_images = sum(len(sample.images) for sample in samples)
+    if not n_images:
         raise GuardError("no image to check", where=str(target), fix="give a dataset, or a folder of JPEG, PNG or WEBP")
     lines: list[str] = []
     rows: list[CertifiedRow] = []
     counts: Counter[str] = Counter()
-    for done, (name, data, boxes, content) in enumerate(named, 1):
-        found = guard.check_file(data, boxes, content)
-        counts[found.verdict] += 1
-        lines.append(json.dumps(found.line(name), ensure_ascii=False))
-        if found.stage != "decode":
-            rows.append(
-                CertifiedRow(sample_id=name, task="", images=(data,), question="", masked=(boxes,), content=content)
-            )
-        if progress is not None:
-            progress(done, len(named))
+    for sample in samples:
+        readable = []
+        for number, data in enumerate(sample.images):
+            name = f"{sample.sample_id}#{number + 1}" if sample.question else sample.sample_id
+            found = guard.check_file(data, sample.boxes(number), sample.content, name)
+            counts[found.verdict] += 1
+            lines.append(json.dumps(found.line(name), ensure_ascii=False))
+            if found.stage != "decode":
+                readable.append(number)
+            if progress is not None:
+                progress(len(lines), n_images)
+        images = tuple(sample.images[number] for number in readable)
+        rows.append(replace(sample, images=images, masked=tuple(sample.boxes(number) for number in readable)))
+    result = survey([row for row in rows if row.images or row.question], guard.index, guard)
+    if result.text_hits:
+        counts["text"] = len(result.text_hits)
     write_text(out / "verdicts.jsonl", "\n".join(lines) + "\n")
-    write_certificate(_certificate_of(target, rows, guard, counts), out / CERTIFICATE)
+    write_certificate(_certificate_of(target, result, guard, counts), out / CERTIFICATE)
     return dict(counts)
 
 
-def _certificate_of(
-    target: Path, rows: Sequence[CertifiedRow], guard: Guard, counts: Mapping[str, int]
-) -> dict[str, JsonValue]:
+def _certificate_of(target: Path, result: Survey, guard: Guard, counts: Mapping[str, int]) -> dict[str, JsonValue]:
     """The certificate of a check. Images that cannot be decoded are no samples; the verdict counts name them."""
     facts = RunFacts(
         dataset=target.name,
@@ -122,15 +142,41 @@ def _certificate_of(
         source_names=(str(target),),
     )
     nothing_planted = Proof(n=0, found=0, by_transform={}, missed=())
-    certificate = certify(facts, guard, None, nothing_planted, survey(rows, guard.index, guard))
+    certificate = certify(facts, guard, None, nothing_planted, result)
     return {**certificate, "images_by_verdict": dict(counts)}
 
 
-def verify_dataset(dataset: Path, index: Path | None) -> tuple[str, ...]:
-    """Hold a dataset against its certificate; with an index, a sample of its pictures is looked at again."""
-    guard = Guard(load_index(index), GuardOptions()) if index is not None else None
+def verify_dataset(
+    dataset: Path, held_out: Path | BenchmarkData | None, options: GuardOptions | None = None
+) -> Verification:
+    """Hold a dataset against its certificate; with what it holds out, a sample of its pictures is looked at again.
+
+    held_out: an index file, or the benchmark (items, or a folder of images), whose index is then built as it was.
+    """
     certificate = read_certificate(dataset / CERTIFICATE)
-    return verify(certified_rows(dataset), certificate, guard).problems
+    guard = None
+    if held_out is not None:
+        guard = Guard(_index_of(held_out, certificate, options or GuardOptions()), options)
+    return verify(certified_rows(dataset), certificate, guard)
+
+
+def _index_of(
+    held_out: Path | BenchmarkData, certificate: Mapping[str, JsonValue], options: GuardOptions
+) -> GuardIndex:
+    if isinstance(held_out, Path) and held_out.is_file():
+        return load_index(held_out)
+    stated = next(iter(entries(certificate, "benchmarks")), {})
+    wanted = Expected(
+        items=_whole(stated.get("expected_items")),
+        images=_whole(stated.get("expected_images")),
+        revision=str(stated["revision"]) if stated.get("revision") else None,
+    )
+    local = stated.get("local_features") is not False
+    return build_index(held_out, wanted, local=local, networks=load_networks(options))
+
+
+def _whole(value: JsonValue) -> int | None:
+    return value if isinstance(value, int) else None
 
 
 def _certified_row(row: Mapping[str, JsonValue]) -> CertifiedRow:
@@ -142,8 +188,8 @@ def _certified_row(row: Mapping[str, JsonValue]) -> CertifiedRow:
         images=tuple(_bytes(row)),
         question=str(row["question"]),
         prompt=_message_text(row["prompt"]),
+        choices=tuple(str(choice) for choice in _list(row["choices"])),
         texts=(
-            *(str(choice) for choice in _list(row["choices"])),
             _message_text(row["completion"]),
             str(row["source_name"]),
             str(row["provenance"]),
@@ -155,16 +201,15 @@ def _certified_row(row: Mapping[str, JsonValue]) -> CertifiedRow:
     )
 
 
-def _images_of(target: Path) -> Iterator[_Named]:
+def _samples_of(target: Path) -> Iterator[CertifiedRow]:
+    """The rows of a dataset, or each image of a folder as a sample without a question."""
     if (target / "data").is_dir() and list((target / "data").glob("*.parquet")):
-        for row in certified_rows(target):
-            for number, data in enumerate(row.images):
-                yield f"{row.sample_id}#{number + 1}", data, row.boxes(number), row.content
+        yield from certified_rows(target)
         return
     for path in sorted(target.rglob("*")) if target.is_dir() else [target]:
         if path.suffix.lower() in SUFFIXES and path.is_file():
             name = path.relative_to(target).as_posix() if target.is_dir() else path.name
-            yield name, path.read_bytes(), (), "photograph"
+            yield CertifiedRow(sample_id=name, task="", images=(path.read_bytes(),), question="")
 
 
 def _bytes(row: Mapping[str, JsonValue]) -> Iterator[bytes]:

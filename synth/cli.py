@@ -14,10 +14,12 @@ from typing import TYPE_CHECKING
 from synth.errors import ConfigError, GateFailed, S2PError
 
 if TYPE_CHECKING:
+    from synth.contracts import BenchmarkData
     from synth.diagnosing import DiagnoseRequest
     from synth.diagnosis.judge import JudgeOptions
+    from synth.guard.options import GuardOptions
     from synth.recipe import Recipe
-    from synth.types import BenchmarkData, JsonValue, Reporter
+    from synth.types import JsonValue, Reporter
 
 Handler = Callable[[argparse.Namespace], int]
 Subparsers = argparse._SubParsersAction  # argparse publishes no other name for it
@@ -42,8 +44,10 @@ def register(verbs: Subparsers[argparse.ArgumentParser]) -> None:
     verb.add_argument("--dry-run", action="store_true", help="print the resolved config and quotas, and stop")
     verb.add_argument("--unguarded", action="store_true", help="hold no benchmark out; stamps every row and the card")
     verb.add_argument("--out", type=Path, help="dataset folder (default: outputs/<name>)")
-    verb = add_verb(verbs, "audit", _audit, "label precision on photos with truth")
-    config_arguments(verb)
+    verb = add_verb(verbs, "audit", _audit, "label precision on photos with truth, or of a finished dataset")
+    verb.add_argument("config", type=Path, metavar="CONFIG|DATASET", help="a config, or a folder of `s2p generate`")
+    verb.add_argument("--set", action="append", default=[], metavar="a.b=c", help="override a setting (repeatable)")
+    verb.add_argument("--truth", type=Path, metavar="FOLDER", help="photos of the dataset with their truth.jsonl")
     verb.add_argument("--limit", type=int, help="first N images only")
     verb.add_argument("--groups", choices=["all", "even", "odd"], default="all", help="every other source group only")
     verb.add_argument("--out", type=Path, required=True)
@@ -60,6 +64,7 @@ def register(verbs: Subparsers[argparse.ArgumentParser]) -> None:
     verb = add_verb(verbs, "explain", _explain, "why a pair has its answer")
     verb.add_argument("dataset", type=Path)
     verb.add_argument("id", help="qa_id, or its beginning")
+    verb.add_argument("--out", type=Path, default=Path("outputs") / "explain", help="folder (default: %(default)s)")
     verb = add_verb(verbs, "export", _export, "a dataset in another format")
     verb.add_argument("dataset", type=Path)
     verb.add_argument("--to", required=True, help="name of the format")
@@ -138,22 +143,38 @@ def _guard_verbs(verbs: Subparsers[argparse.ArgumentParser]) -> None:
     group = verbs.add_parser("guard", help="keep a benchmark out of training data")
     inner = group.add_subparsers(required=True, metavar="VERB")
     verb = add_verb(inner, "index", _guard_index, "the guard's index of a benchmark")
-    verb.add_argument("benchmark", help="benchmark plug-in, or a folder of images")
-    verb.add_argument("--set", action="append", default=[], metavar="key=value", help="option of the benchmark plug-in")
+    _benchmark_arguments(verb)
+    verb.add_argument("--expect-items", type=int, metavar="N", help="refuse a benchmark with another number of items")
+    verb.add_argument("--expect-images", type=int, metavar="N", help="refuse one with another number of images")
+    _option_argument(verb)
     verb.add_argument("--out", type=Path, required=True)
     verb = add_verb(inner, "check", _guard_check, "is any image of a folder or dataset in the benchmark?")
     verb.add_argument("target", type=Path)
     verb.add_argument("--index", type=Path, required=True)
+    _option_argument(verb)
     verb.add_argument("--out", type=Path, required=True)
     verb = add_verb(inner, "selftest", _guard_selftest, "what the guard finds of a benchmark's altered copies")
-    verb.add_argument("benchmark", help="benchmark plug-in, or a folder of images")
-    verb.add_argument("--set", action="append", default=[], metavar="key=value", help="option of the benchmark plug-in")
+    _benchmark_arguments(verb)
     verb.add_argument("--negatives", type=Path, help="folder of pictures that are not in it: measures false alarms")
     verb.add_argument("--images", type=int, default=40, help="benchmark images to copy (default: %(default)s)")
     verb.add_argument("--out", type=Path, required=True, help="JSON file")
     verb = add_verb(inner, "verify", _guard_verify, "recompute a dataset's certificate")
     verb.add_argument("dataset", type=Path)
     verb.add_argument("--index", type=Path, help="the guard index, to look at a sample of the pictures again")
+    verb.add_argument("--benchmark", default="", help="the benchmark itself: the index is built from it again")
+    verb.add_argument("--set", action="append", default=[], metavar="key=value", help="option of the benchmark plug-in")
+    _option_argument(verb)
+
+
+def _benchmark_arguments(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument("benchmark", help="benchmark plug-in; or a folder of images, parquet files, or a VLMEvalKit TSV")
+    verb.add_argument("--set", action="append", default=[], metavar="key=value", help="option of the benchmark plug-in")
+
+
+def _option_argument(verb: argparse.ArgumentParser) -> None:
+    verb.add_argument(
+        "--option", action="append", default=[], metavar="key=value", help="option of the guard, as in guard.options"
+    )
 
 
 # ---------------------------------------------------------------------------------------------------------- verbs
@@ -262,6 +283,7 @@ def load_recipe(path: Path, overrides: list[str], *, unguarded: bool = False) ->
 def _generate(args: argparse.Namespace) -> int:
     import json
 
+    from synth.audit.leaks import check_shortcuts
     from synth.pipeline import generate, preview
     from synth.progress import Bars
 
@@ -276,10 +298,13 @@ def _generate(args: argparse.Namespace) -> int:
     with Bars() as bars:
         manifest = generate(recipe, out, bars)
     _print_manifest(out, manifest)
+    check_shortcuts(manifest, out)
     return 0
 
 
 def _print_manifest(out: Path, manifest: Mapping[str, JsonValue]) -> None:
+    from synth.audit.leaks import format_shortcuts
+
     for quota in _list(manifest["quotas"]):
         print(f"{quota['task']:24} {quota['skill']:24} {quota['made']:>6} of {quota['n']} pairs")
     print("what did not become a pair:")
@@ -291,6 +316,9 @@ def _print_manifest(out: Path, manifest: Mapping[str, JsonValue]) -> None:
         print(
             f"guard: {guard['verdict']}; planted {guard['planted']}, found {guard['found']}, removed {guard['removed']}"
         )
+    shortcuts = manifest.get("shortcuts")
+    if isinstance(shortcuts, dict):
+        print(format_shortcuts(shortcuts))
     print(f"written: {out}")
 
 
@@ -299,20 +327,44 @@ def _list(value: JsonValue) -> list[Mapping[str, JsonValue]]:
 
 
 def _audit(args: argparse.Namespace) -> int:
+    from synth.audit.finished import audit_dataset, check_recomputed
+    from synth.audit.leaks import check_shortcuts, format_shortcuts
     from synth.audit.run import audit, reasons
     from synth.audit.truth import format_audit, write_graded
     from synth.files import write_json
     from synth.progress import Bars
+    from synth.report.audit import write_audit_page
 
-    recipe = load_recipe(args.config, args.set)
+    finished = args.config.is_dir()
+    _check_audit(args, finished=finished)
     with Bars() as bars:
-        result = audit(recipe, lambda done, total: bars.stage("auditing", done, total), args.limit, args.groups)
+        if finished:
+            result = audit_dataset(args.config, args.truth, lambda done, total: bars.stage("auditing", done, total))
+        else:
+            recipe = load_recipe(args.config, args.set)
+            result = audit(recipe, lambda done, total: bars.stage("auditing", done, total), args.limit, args.groups)
     write_json(args.out / "audit.json", result.summary)
     write_graded(args.out / "graded.jsonl", result.graded)
+    write_audit_page(args.out / "report.html", result, str(args.config))
     print(format_audit(result.summary))
     for reason, n in reasons(result.drops).most_common(12):
         print(f"  {n:>7}  {reason}")
+    section = result.summary["shortcuts"]
+    if isinstance(section, dict):
+        print(format_shortcuts(section))
+    print(f"written: {args.out}/audit.json graded.jsonl report.html")
+    if finished:
+        check_recomputed(result.summary, args.config)
+        check_shortcuts(result.summary, args.config)
     return 0
+
+
+def _check_audit(args: argparse.Namespace, *, finished: bool) -> None:
+    """Raise ConfigError for a flag that does not belong to what is audited."""
+    if finished and (args.set or args.limit is not None or args.groups != "all"):
+        raise ConfigError("--set, --limit and --groups belong to a config", where=str(args.config))
+    if not finished and args.truth is not None:
+        raise ConfigError("--truth belongs to a dataset", where=str(args.config), fix="a config names its source")
 
 
 def _calibrate(args: argparse.Namespace) -> int:
@@ -320,6 +372,7 @@ def _calibrate(args: argparse.Namespace) -> int:
     from synth.audit.run import calibrate
     from synth.files import write_json
     from synth.progress import Bars
+    from synth.report.audit import write_calibration_page
 
     if not 0.5 < args.target < 1:
         raise ConfigError(f"a target of {args.target} is no precision", where="--target", fix="0.99, for example")
@@ -329,34 +382,63 @@ def _calibrate(args: argparse.Namespace) -> int:
     write_json(args.out, result.content)
     curves = args.out.with_name(f"{args.out.stem}_curves.json")
     write_json(curves, {"target": args.target, "curves": curves_json(result.curves)})
+    page = args.out.with_suffix(".html")
+    write_calibration_page(page, result.curves, args.target, recipe.name)
     print(format_curves(result.curves))
-    print(f"written: {args.out} {curves.name}")
+    print(f"written: {args.out} {curves.name} {page.name}")
     return 0
 
 
 def _folder_or_benchmark(args: argparse.Namespace, bars: Reporter) -> BenchmarkData | Path:
-    """The folder of images, or the items of the benchmark plug-in, that `args.benchmark` names."""
+    """The folder of images, or the items of the tables or the benchmark plug-in, that `args.benchmark` names."""
     from synth.config import resolve_named
+    from synth.guard.reading import TABLES, read_benchmark
     from synth.plugins import BENCHMARKS
 
-    if Path(args.benchmark).is_dir():
-        return Path(args.benchmark)
+    path = Path(args.benchmark)
+    if path.is_dir() or path.suffix.lower() in TABLES:
+        return read_benchmark(path)
     record, options = resolve_named(args.benchmark, args.set, BENCHMARKS, "benchmark")
     return record.load(options, lambda done, total: bars.stage("reading the benchmark", done, total))
 
 
+def _one_thread() -> None:
+    """Numeric libraries read these variables when they load. The guard's many small products only lose by threads."""
+    import os
+
+    from synth.engines.local import THREAD_VARIABLES
+
+    os.environ.update(dict.fromkeys(THREAD_VARIABLES, "1"))
+
+
+def _guard_options(args: argparse.Namespace) -> GuardOptions:
+    from synth.config import parse_overrides, validate
+    from synth.guard.options import GuardOptions
+
+    return validate(parse_overrides(args.option), GuardOptions, "--option")
+
+
 def _guard_index(args: argparse.Namespace) -> int:
-    from synth.guard.index import build_index, save_index
+    _one_thread()
+    from synth.guard.building import build_index
+    from synth.guard.embeddings import load_networks
+    from synth.guard.index import Expected, save_index
     from synth.progress import Bars
 
+    networks = load_networks(_guard_options(args))
     with Bars() as bars:
-        index = build_index(_folder_or_benchmark(args, bars))
+        benchmark = _folder_or_benchmark(args, bars)
+        wanted = Expected(items=args.expect_items, images=args.expect_images)
+        index = build_index(benchmark, wanted, networks=networks)
     save_index(index, args.out)
     print(f"{len(index.names)} images of {index.benchmark}, index {index.sha256[:16]}: {args.out}")
+    for note in index.notes:
+        print(f"note: {note}")
     return 0
 
 
 def _guard_selftest(args: argparse.Namespace) -> int:
+    _one_thread()
     from synth.files import write_json
     from synth.guard.selftest import named_images, selftest, table, to_json
     from synth.progress import Bars
@@ -372,24 +454,33 @@ def _guard_selftest(args: argparse.Namespace) -> int:
 
 
 def _guard_check(args: argparse.Namespace) -> int:
+    _one_thread()
     from synth.certifying import check_target
     from synth.progress import Bars
 
+    options = _guard_options(args)
     with Bars() as bars:
-        counts = check_target(args.target, args.index, args.out, lambda d, t: bars.stage("checking", d, t))
+        counts = check_target(args.target, args.index, args.out, lambda d, t: bars.stage("checking", d, t), options)
     print(", ".join(f"{name} {n}" for name, n in sorted(counts.items())))
     print(f"written: {args.out}/verdicts.jsonl certificate.json")
     return 1 if any(n for name, n in counts.items() if name != "clean") else 0
 
 
 def _guard_verify(args: argparse.Namespace) -> int:
+    _one_thread()
     from synth.certifying import verify_dataset
+    from synth.progress import Bars
 
-    problems = verify_dataset(args.dataset, args.index)
-    for problem in problems:
+    if args.index and args.benchmark:
+        raise ConfigError("an index and a benchmark", where="--index", fix="give one of the two")
+    with Bars() as bars:
+        held_out = args.index or (_folder_or_benchmark(args, bars) if args.benchmark else None)
+        found = verify_dataset(args.dataset, held_out, _guard_options(args))
+    for problem in found.problems:
         print(f"problem: {problem}")
-    print("the certificate does not hold" if problems else "the certificate holds")
-    return 1 if problems else 0
+    print(f"{found.n_samples} samples hashed again; the pictures of {found.n_rechecked} went through the guard again")
+    print("the certificate does not hold" if found.problems else "the certificate holds")
+    return 1 if found.problems else 0
 
 
 def _view(args: argparse.Namespace) -> int:
@@ -402,9 +493,13 @@ def _view(args: argparse.Namespace) -> int:
 
 def _explain(args: argparse.Namespace) -> int:
     from synth.dataset.explain import explain
+    from synth.files import write_bytes, write_text
 
     explanation = explain(args.dataset, args.id)
     print(explanation.text)
+    write_text(args.out / f"{explanation.qa_id}.txt", explanation.text + "\n")
+    write_bytes(args.out / f"{explanation.qa_id}.png", explanation.png)
+    print(f"written: {args.out}/{explanation.qa_id}.txt .png")
     return 0 if explanation.agrees else 1
 
 

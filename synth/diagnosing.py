@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from synth.config import Config, PluginChoice, load_config, resolve, resolve_named
+from synth.contracts import Benchmark, BenchmarkData
 from synth.diagnosis.contrast import contrast, to_json
 from synth.diagnosis.folds import planning
 from synth.diagnosis.joining import missing
@@ -37,7 +38,7 @@ from synth.plugins import BENCHMARKS, DEPTH
 from synth.report.diagnosis import write_diagnosis
 from synth.report.examples import examples_of
 from synth.report.matrix import write_matrix
-from synth.types import Benchmark, BenchmarkData, JsonValue, Outcome, Reporter
+from synth.types import JsonValue, Outcome, Reporter
 
 if TYPE_CHECKING:
     from synth.diagnosis.judge import JudgeOptions

@@ -88,7 +88,7 @@ def draw_marks(rgb: Rgb, marks: Sequence[Mark], rng: np.random.Generator | None 
             raise ValueError(f"mark {mark.label} at ({mark.x}, {mark.y}) is outside an image of {width} x {height}")
     scale = mark_scale(width, height)
     rings = [_around((mark.x, mark.y), (OUTLINE_RADIUS * scale,) * 2) for mark in marks]
-    canvas = Image.fromarray(rgb)
+    canvas = rgb.copy()
     letters: list[Box] = []
     for index, mark in enumerate(marks):
         taken = rings[:index] + rings[index + 1 :] + letters
@@ -97,7 +97,7 @@ def draw_marks(rgb: Rgb, marks: Sequence[Mark], rng: np.random.Generator | None 
     for mark, ring, letter in zip(marks, rings, letters, strict=True):
         _paste(canvas, mark, ((letter[0] + letter[2]) / 2, (letter[1] + letter[3]) / 2), _union(ring, letter), scale)
     boxes = (_clip(_union(ring, letter), width, height) for ring, letter in zip(rings, letters, strict=True))
-    return Drawn(rgb=np.asarray(canvas, dtype=np.uint8).copy(), boxes=tuple(boxes))
+    return Drawn(rgb=canvas, boxes=tuple(boxes))
 
 
 # ------------------------------------------------------------------------------------------------- where the label goes
@@ -173,8 +173,11 @@ def _clip(box: Box, width: int, height: int) -> Box:
 # ---------------------------------------------------------------------------------------------------------- the drawing
 
 
-def _paste(canvas: Image.Image, mark: Mark, letter: Point, extent: Box, scale: float) -> None:
-    """Paste ring and label; positions are rounded to 1/8 px so that equal marks come from the cache."""
+def _paste(canvas: Rgb, mark: Mark, letter: Point, extent: Box, scale: float) -> None:
+    """Paste ring and label; positions are rounded to 1/8 px so that equal marks come from the cache.
+
+    Only the part under the sprite becomes a Pillow image: both ways, a whole photo costs more than its marks.
+    """
     x, y = math.floor(mark.x), math.floor(mark.y)
     reach = math.ceil(max(mark.x - extent[0], extent[2] - mark.x, mark.y - extent[1], extent[3] - mark.y)) + 2
     cell = 4 * math.ceil(reach / 4)
@@ -182,7 +185,12 @@ def _paste(canvas: Image.Image, mark: Mark, letter: Point, extent: Box, scale: f
     offset = (round((letter[0] - mark.x) * 8) / 8, round((letter[1] - mark.y) * 8) / 8)
     make = _cached_sprite if scale <= _CACHED_SCALE else _sprite
     sprite = make(mark.label, fraction, offset, cell, scale)
-    canvas.paste(sprite, (x - cell, y - cell), sprite)
+    height, width = canvas.shape[:2]
+    left, top = max(0, x - cell), max(0, y - cell)
+    part = canvas[top : min(height, y + cell), left : min(width, x + cell)]
+    patch = Image.fromarray(part)
+    patch.paste(sprite, (x - cell - left, y - cell - top), sprite)
+    part[:] = np.asarray(patch)
 
 
 def _sprite(label: str, fraction: Point, offset: Point, cell: int, scale: float) -> Image.Image:

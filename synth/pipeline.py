@@ -14,29 +14,53 @@ from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 import numpy as np
 from filelock import FileLock, Timeout
 
 from synth import __version__
-from synth.certifying import Certified, certify_dataset
+from synth.audit.leaks import TESTED_FROM, not_tested, shortcuts_json, with_allowed
+from synth.audit.shortcuts import find_shortcuts
+from synth.audit.thinning import Thinned
+from synth.certifying import CERTIFICATE, Certified, certify_dataset
 from synth.config import dump
-from synth.dataset.assemble import Assembled, assemble, write_drops
+from synth.contracts import BenchmarkData
+from synth.dataset.asked import asked_candidates, asked_rows
+from synth.dataset.assemble import (
+    Assembled,
+    Light,
+    Selection,
+    assemble,
+    read_lights,
+    select,
+    thin_candidates,
+    write_drops,
+)
 from synth.dataset.card import write_card
-from synth.dataset.shards import ShardNote, read_note
+from synth.dataset.shards import ShardNote, iterate, read_note
+from synth.drawing import DrawSpec, draw_shard
 from synth.engines import local, ray
 from synth.errors import BackendError, ConfigError, GateFailed, GuardError, RunError, SourceError
 from synth.files import clear_temporary, write_json
 from synth.findings import Plan
-from synth.guard.cascade import Guard, GuardVerdict, Scan
-from synth.guard.index import GuardIndex, benchmark_images, build_index, load_index, save_index
+from synth.guard.building import build_index
+from synth.guard.cascade import Guard, GuardVerdict
+from synth.guard.certificate import read_certificate
+from synth.guard.embeddings import load_networks
+from synth.guard.index import Expected, GuardIndex, load_index, save_index
+from synth.guard.options import content_of
 from synth.guard.plant import Proof, plant, proof_json, prove
+from synth.guard.reading import benchmark_images
+from synth.guard.scan import Scan
 from synth.manifest import all_drops, build_manifest, drop_rows, quota_row, removed_images
 from synth.plan import load_plan
 from synth.progress import Silent
-from synth.recipe import Recipe, Stages, path_of, quotas_of, resolve_recipe, run_identity
-from synth.types import BenchmarkData, JsonValue, Reporter, SourceItem
+from synth.recipe import Recipe, Stages, partners_of, path_of, quotas_of, resolve_recipe, run_identity
+from synth.types import JsonValue, Reporter, SourceItem
 from synth.work import Scanned, ShardSpec, read_scan, run_shard, scan_shard
+
+SpecT = TypeVar("SpecT")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,8 +152,7 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
     identity = run_identity(run.recipe, run.plan, fingerprints, index, __version__, run.stages.calibration)
     _claim(run, identity)
     if (run.out / "manifest.json").exists():
-        finished: dict[str, JsonValue] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
-        return finished
+        return _finished(run)
     workers = run.recipe.engine.workers
     if run.stages.source.prepare is not None:
         run.stages.source.prepare(
@@ -142,13 +165,16 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
     scanned = _scan(run, specs)
     proof = _prove(run, guarded, scanned)
     rejected = _rejected(scanned)
-    specs = [replace(s, rejected={i.key: rejected[i.key] for i in s.items if i.key in rejected}) for s in specs]
+    seen = {one.key: one.verdict.image_id for one in scanned}
+    specs = [replace(spec, rejected=_part(spec, rejected), scanned=_part(spec, seen)) for spec in specs]
     _run_all(run, "making pairs", run_shard, [s for s in specs if not s.shard_path.exists()], len(specs))
     notes = [read_note(spec.shard_path, identity) for spec in specs]
     _account(notes, run.items)
+    drawn, selection = _draw(run, specs)
+    notes += [read_note(path, identity) for path in drawn]
     assembled = assemble(
-        [spec.shard_path for spec in specs],
-        run.plan,
+        drawn,
+        selection,
         run.out,
         seed=run.recipe.seed,
         rows_per_file=run.recipe.output.rows_per_file,
@@ -157,6 +183,7 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
     if not assembled.kept:
         _empty(notes, assembled)
     manifest = build_manifest(run.recipe, run.plan, identity, notes, assembled)
+    manifest["shortcuts"] = _shortcuts(run, len(assembled.kept))
     write_drops(run.out / "drops.parquet", all_drops(notes, assembled))
     _copy_evidence(run)
     certificate = _certify(run, identity, guarded, proof, scanned, notes)
@@ -165,6 +192,7 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
         "planted": proof.n if proof else 0,
         "found": proof.found if proof else 0,
         "removed": dict(removed_images(notes)),
+        "wording": certificate["template_overlap"],
     }
     write_card(run.out, manifest, certificate)
     manifest["seconds"] = round(time.monotonic() - started, 1)
@@ -172,14 +200,44 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
     return manifest
 
 
+def _part(spec: ShardSpec, by_key: Mapping[str, str]) -> dict[str, str]:
+    """The part of what the guard said that concerns a shard: its images and those shown beside them."""
+    shown = (other for item in spec.items for other in spec.partners.get(item.key, ()))
+    return {item.key: by_key[item.key] for item in (*spec.items, *shown) if item.key in by_key}
+
+
+def _finished(run: _Run) -> dict[str, JsonValue]:
+    """The manifest of a finished folder; what the recipe allows may have changed since."""
+    manifest: dict[str, JsonValue] = json.loads((run.out / "manifest.json").read_text(encoding="utf-8"))
+    section = manifest.get("shortcuts")
+    if isinstance(section, Mapping):
+        allowed = with_allowed(section, run.recipe.output.allow_shortcuts)
+        if allowed != section:
+            manifest |= {"shortcuts": allowed, "config": dump(run.recipe)}
+            write_card(run.out, manifest, read_certificate(run.out / CERTIFICATE))
+            write_json(run.out / "manifest.json", manifest)
+    return manifest
+
+
+def _shortcuts(run: _Run, n: int) -> dict[str, JsonValue]:
+    """What a solver that does not look gets on the finished pairs."""
+    if n <= TESTED_FROM:
+        return not_tested(f"{n} pairs; shortcuts are looked for in more than {TESTED_FROM}")
+    run.reporter.stage("looking for shortcuts", 0, 1)
+    found = find_shortcuts(asked_rows(run.out))
+    run.reporter.stage("looking for shortcuts", 1, 1)
+    return with_allowed(shortcuts_json(found), run.recipe.output.allow_shortcuts)
+
+
 def _check_backends(stages: Stages) -> None:
     """Missing weights are found before any work, and all of them at once. Raises BackendError."""
     missing: list[BackendError] = []
-    for chosen in (stages.depth, stages.regions):
+    for chosen in (stages.depth, stages.regions, *stages.matchers):
         if chosen is not None:
             backend, options = chosen
             try:
-                backend.identity(options)
+                if backend.identity is not None:
+                    backend.identity(options)
             except BackendError as error:
                 missing.append(error)
     if len(missing) == 1:
@@ -200,10 +258,18 @@ def _guarded(run: _Run, given: BenchmarkData | None) -> _Guarded | None:
     if guard.index is not None:
         path = path_of(guard.index)
         benchmark = given or (_load_benchmark(run) if run.stages.benchmark else None)
-        return _Guarded(index=load_index(path), path=path, benchmark=benchmark)
+        ready = load_index(path)
+        ready.check_counts(Expected(items=guard.expect_items, images=guard.expect_images))
+        return _Guarded(index=ready, path=path, benchmark=benchmark)
     data = given or _load_benchmark(run)
     path = run.work / "guard-index.npz"
-    index = build_index(data)
+    index = build_index(
+        data,
+        Expected(items=guard.expect_items, images=guard.expect_images),
+        # Where every source image is rendered, no stage would ever read the local features.
+        local=content_of(run.stages.source.domain) == "photograph",
+        networks=load_networks(guard.options),
+    )
     if not path.exists() or load_index(path).sha256 != index.sha256:
         save_index(index, path)
     return _Guarded(index=index, path=path, benchmark=data)
@@ -235,6 +301,7 @@ def _claim(run: _Run, identity: str) -> None:
 def _specs(run: _Run, identity: str, guarded: _Guarded | None) -> list[ShardSpec]:
     size = run.recipe.output.images_per_shard
     chunks = [tuple(run.items[start : start + size]) for start in range(0, len(run.items), size)]
+    partners = partners_of(run.recipe, run.stages, run.items)
     return [
         ShardSpec(
             recipe=run.recipe,
@@ -246,18 +313,49 @@ def _specs(run: _Run, identity: str, guarded: _Guarded | None) -> list[ShardSpec
             folder=run.work,
             index=guarded.path if guarded else None,
             evidence=-(-run.recipe.output.evidence // len(chunks)),
+            partners={item.key: partners[item.key] for item in chunk if item.key in partners},
         )
         for number, chunk in enumerate(chunks)
     ]
 
 
-def _run_all(run: _Run, name: str, work: Callable[[ShardSpec], None], todo: Sequence[ShardSpec], total: int) -> None:
+def _run_all(run: _Run, name: str, work: Callable[[SpecT], None], todo: Sequence[SpecT], total: int) -> None:
     done = total - len(todo)
     run.reporter.stage(name, done, total)
     engine = ray.run if run.recipe.engine.name == "ray" else local.run
     for _ in engine(work, todo, run.recipe.engine.workers):
         done += 1
         run.reporter.stage(name, done, total)
+
+
+def _draw(run: _Run, specs: Sequence[ShardSpec]) -> tuple[list[Path], Selection]:
+    """Choose and draw, and choose again without what the guard threw out, until all that is chosen is drawn."""
+    shards = [spec.shard_path for spec in specs]
+    lights = read_lights(shards)
+    thinned = Thinned()
+    if run.recipe.output.thin:
+        thinned = thin_candidates(lights, asked_candidates(shards), run.plan, run.recipe.seed)
+    lights = [one for one in lights if one.qa_id not in thinned.left_out]
+    drawn: list[Path] = []
+    tried: set[str] = set()
+    passed: set[str] = set()
+    while True:
+        selection = select([one for one in lights if one.qa_id not in tried - passed], run.plan, run.recipe.seed)
+        fresh = [one for one in selection.kept if one.qa_id not in tried]
+        if not fresh:
+            return drawn, replace(selection, drops=(*thinned.drops, *selection.drops))
+        todo = _drawings(specs, fresh)
+        _run_all(run, "drawing pairs", draw_shard, [one for one in todo if not one.path.exists()], len(todo))
+        drawn += [one.path for one in todo]
+        tried |= {one.qa_id for one in fresh}
+        passed |= {str(row["qa_id"]) for one in todo for row in iterate(one.path, ("qa_id",))}
+
+
+def _drawings(specs: Sequence[ShardSpec], chosen: Sequence[Light]) -> list[DrawSpec]:
+    by_shard: dict[int, set[str]] = {}
+    for one in chosen:
+        by_shard.setdefault(one.shard, set()).add(one.qa_id)
+    return [DrawSpec(shard=specs[number], chosen=frozenset(ids)) for number, ids in sorted(by_shard.items())]
 
 
 def _scan(run: _Run, specs: Sequence[ShardSpec]) -> list[Scanned]:
@@ -352,9 +450,11 @@ def _certify(
         guard=Guard(guarded.index, run.recipe.guard.options) if guarded else None,
         scan=Scan(
             verdicts={one.verdict.image_id: one.verdict for one in scanned},
-            rejected_groups={one.group: one.verdict.image_id for one in scanned if one.verdict.is_hit},
+            rejected_groups={one.group: one.verdict.image_id for one in scanned if one.verdict.is_hit and one.group},
+            n_without_group=sum(not one.group for one in scanned),
         ),
         proof=proof,
+        removed_text=sum(d.count for n in notes for d in n.drops if d.stage == "guard" and d.reason[:5] == "text_"),
         outputs={
             qa_id: tuple(GuardVerdict(**found) for found in verdicts)  # type: ignore[arg-type]  # plain JSON of ours
             for note in notes

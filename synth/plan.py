@@ -21,11 +21,12 @@ from typing import Annotated, Literal
 from pydantic import Field, TypeAdapter, ValidationError
 
 from synth.config import Config, first_mistake
+from synth.contracts import Task
 from synth.diagnosis.statistics import normalised, wilson
 from synth.errors import ConfigError
 from synth.files import write_json
 from synth.findings import CategoryProfile, Contrast, Plan, Profile, Quota
-from synth.types import JsonValue, Skill, Task
+from synth.types import JsonValue, Skill
 
 _SILENT = ("refuses", "unparsed", "truncated")
 

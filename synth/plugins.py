@@ -14,7 +14,7 @@ from functools import cache
 from pathlib import Path
 from typing import Generic, Protocol, TypeVar
 
-from synth import types as t
+from synth import contracts as t
 from synth.errors import ConfigError
 
 
@@ -44,11 +44,12 @@ TASKS = Folder("synth.tasks", "TASK", t.Task)
 CHECKS = Folder("synth.checks", "CHECK", t.Check)
 DEPTH = Folder("synth.perception.depth", "BACKEND", t.DepthBackend)
 REGIONS = Folder("synth.perception.regions", "BACKEND", t.RegionBackend)
+MASKS = Folder("synth.perception.masks", "BACKEND", t.MaskBackend)
 MATCHES = Folder("synth.perception.matches", "BACKEND", t.MatchBackend)
 BENCHMARKS = Folder("synth.benchmarks", "BENCHMARK", t.Benchmark)
 RESULTS = Folder("synth.results", "RESULTS", t.ResultsFormat)
 EXPORTS = Folder("synth.dataset.exports", "EXPORT", t.Export)
-ALL = (SOURCES, TASKS, CHECKS, DEPTH, REGIONS, MATCHES, BENCHMARKS, RESULTS, EXPORTS)
+ALL = (SOURCES, TASKS, CHECKS, DEPTH, REGIONS, MASKS, MATCHES, BENCHMARKS, RESULTS, EXPORTS)
 
 
 @cache

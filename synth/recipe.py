@@ -3,33 +3,28 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
+from synth.audit.cues import NAMES as CUE_NAMES
 from synth.calibration import Calibration, load_calibration
 from synth.config import Config, PluginChoice, digest, dump, resolve
+from synth.contracts import Benchmark, DepthBackend, MaskBackend, MatchBackend, Need, RegionBackend, Source, Task
 from synth.errors import ConfigError
 from synth.findings import Plan, Quota
-from synth.guard.cascade import GuardOptions
+from synth.guard.options import GuardOptions
 from synth.perception.cache import Cache
+from synth.perception.clip import LabelCheckOptions
 from synth.perception.consensus import ConsensusOptions
 from synth.perception.perceive import Perceiver
-from synth.plugins import BENCHMARKS, DEPTH, MATCHES, REGIONS, SOURCES, TASKS, load
-from synth.types import (
-    Benchmark,
-    DepthBackend,
-    JsonValue,
-    MatchBackend,
-    Need,
-    PluginOptions,
-    RegionBackend,
-    Source,
-    Task,
-)
+from synth.perception.refine import label_step, mask_step
+from synth.perception.two_views import TwoViewOptions, matchers_of, partners
+from synth.plugins import BENCHMARKS, DEPTH, MASKS, MATCHES, REGIONS, SOURCES, TASKS, load
+from synth.types import JsonValue, PluginOptions, SourceItem
 
 
 class PerceptionConfig(Config):
@@ -37,7 +32,14 @@ class PerceptionConfig(Config):
 
     depth: PluginChoice | None = None
     regions: PluginChoice | None = None
+    labels: LabelCheckOptions | None = None
+    """The check that a region's label fits its crop; null: off. Without its weights the run goes on and says so."""
+    masks: PluginChoice | None = None
+    """A segmenter that gives the detector's boxes their masks; null: boxes only."""
     matches: PluginChoice | None = None
+    """Makes a second picture of each photo."""
+    two_views: TwoViewOptions | None = None
+    """Matches photos of one source group; both kinds of pairs are asked about where both are set."""
     consensus: ConsensusOptions = ConsensusOptions()
     cache: str | None = "outputs/cache/perception"
     """Folder of the perception cache, shared by runs; null switches it off."""
@@ -58,6 +60,10 @@ class GuardConfig(Config):
     benchmark: PluginChoice | None = None
     index: str | None = None
     """A ready index file; without one the index is built from the benchmark."""
+    expect_items: int | None = Field(default=None, ge=1)
+    """How many items the benchmark must have; goes before the shipped table of known benchmarks."""
+    expect_images: int | None = Field(default=None, ge=1)
+    """How many images of it the guard must read."""
     options: GuardOptions = GuardOptions()
     """Thresholds and planted copies; anything laxer than the shipped values voids the certificate."""
     unguarded: bool = False
@@ -78,6 +84,18 @@ class OutputConfig(Config):
     """Most pairs of one skill from one image."""
     oversample: float = Field(default=2.5, ge=1)
     """Pairs drawn in all, for each pair wanted: room for balance, and for images that yield nothing."""
+    thin: bool = True
+    """Leave out candidates until a solver that does not look is no better than chance (`synth.audit.thinning`)."""
+    allow_shortcuts: tuple[str, ...] = ()
+    """Cues (or task/cue) that may give answers away: the card says so, and the run does not fail for them."""
+
+    @field_validator("allow_shortcuts")
+    @classmethod
+    def _known(cls, cues: tuple[str, ...]) -> tuple[str, ...]:
+        strange = [cue for cue in cues if cue.rpartition("/")[2] not in CUE_NAMES]
+        if strange:
+            raise ValueError(f"no cue named {', '.join(strange)}; known are {', '.join(CUE_NAMES)}")
+        return cues
 
 
 class EngineConfig(Config):
@@ -114,10 +132,13 @@ class Stages:
     depth: tuple[DepthBackend, PluginOptions] | None
     regions: tuple[RegionBackend, PluginOptions] | None
     matches: tuple[MatchBackend, PluginOptions] | None
+    matchers: tuple[tuple[MatchBackend, PluginOptions], ...]
+    """Of two photos of one group; empty where the recipe asks for none."""
     tasks: Mapping[str, tuple[Task, PluginOptions]]
     benchmark: tuple[Benchmark, PluginOptions] | None
     needs: frozenset[Need] = field(default_factory=frozenset)
     calibration: Calibration | None = None
+    masks: tuple[MaskBackend, PluginOptions] | None = None
 
     def options_for(self, task: str, default: PluginOptions, domain: str) -> PluginOptions | str:
         """A task's options for a photo of that domain, or why it asks nothing there."""
@@ -138,7 +159,9 @@ def resolve_recipe(recipe: Recipe, plan: Plan) -> Stages:
         source_options=source_options,
         depth=resolve(sight.depth, DEPTH, "perception.depth") if sight.depth else None,
         regions=resolve(sight.regions, REGIONS, "perception.regions") if sight.regions else None,
+        masks=resolve(sight.masks, MASKS, "perception.masks") if sight.masks else None,
         matches=resolve(sight.matches, MATCHES, "perception.matches") if sight.matches else None,
+        matchers=matchers_of(sight.two_views) if sight.two_views else (),
         tasks=tasks,
         benchmark=resolve(recipe.guard.benchmark, BENCHMARKS, "guard.benchmark") if recipe.guard.benchmark else None,
         needs=frozenset(need for task, _ in tasks.values() for need in task.needs),
@@ -158,10 +181,21 @@ def perceiver_of(recipe: Recipe, stages: Stages) -> Perceiver:
         matches=stages.matches,
         consensus_options=sight.consensus,
         cache=Cache(Path(sight.cache)) if sight.cache else None,
+        two_views=sight.two_views,
+        refinements=(
+            *([label_step(sight.labels)] if sight.labels else []),
+            *([mask_step(*stages.masks)] if stages.masks else []),
+        ),
     )
     if stages.calibration is not None:
         stages.calibration.check(perceiver.identities(), recipe.calibration or "")
     return perceiver
+
+
+def partners_of(recipe: Recipe, stages: Stages, items: Sequence[SourceItem]) -> dict[str, tuple[SourceItem, ...]]:
+    """Key of a photo -> the others of its group that are shown with it; empty where no task needs any."""
+    chosen = recipe.perception.two_views
+    return partners(items, chosen) if chosen is not None and Need.PAIR in stages.needs else {}
 
 
 def quotas_of(recipe: Recipe, plan: Plan | None) -> Plan:
@@ -201,6 +235,8 @@ def run_identity(
     for place in ("engine", "plan"):  # where it runs and where the quotas lie; the quotas themselves count
         settings.pop(place, None)
     settings["perception"] = {**dump(recipe.perception), "cache": None}
+    # What is allowed changes what is said of the pairs, not the pairs.
+    settings["output"] = {**dump(recipe.output), "allow_shortcuts": []}
     if calibration is not None:  # what the file says counts, not where it lies
         settings["calibration"] = calibration.digest
     quotas: list[JsonValue] = [

@@ -7,10 +7,9 @@ or (H, W, 3). The camera looks along +z, x right, y down; depth is the z coordin
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from pathlib import Path
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -25,6 +24,8 @@ Mask: TypeAlias = npt.NDArray[np.bool_]
 """Shape (H, W)."""
 Matrix: TypeAlias = npt.NDArray[np.float64]
 """Small dense matrix, e.g. a homography (3, 3) or intrinsics (3, 3)."""
+Places: TypeAlias = npt.NDArray[np.float64]
+"""Pixel coordinates, shape (N, 2)."""
 JsonValue: TypeAlias = "bool | int | float | str | Sequence[JsonValue] | Mapping[str, JsonValue] | None"
 Box: TypeAlias = tuple[float, float, float, float]
 """(x1, y1, x2, y2) in pixels."""
@@ -113,6 +114,8 @@ class Item:
     """What is marked in each image, where the benchmark knows it (ours do); pixel coordinates of that image."""
     clean: tuple[str, ...] = ()
     """Key into `BenchmarkData.clean_images` of each image without its marks, where there is one."""
+    boxes: tuple[tuple[Box, ...], ...] = ()
+    """What the question is about in each image, where the benchmark knows it and no mark says it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -175,6 +178,19 @@ class Outcome:
     judge: str | None = None
     """Letter that a judge model read where the rules abstain ("Z": none); never part of `letter` or `correct`."""
 
+    @property
+    def option_mass(self) -> float | None:
+        """Sum of the option probabilities; near 0 the letter means little. None where they were not measured."""
+        return sum(self.probabilities.values()) if self.probabilities else None
+
+    @property
+    def margin(self) -> float | None:
+        """Probability of the likeliest option minus that of the next; None where they were not measured."""
+        if len(self.probabilities) < 2:
+            return None
+        first, second = sorted(self.probabilities.values(), reverse=True)[:2]
+        return first - second
+
 
 # -------------------------------------------------------------------------------------------------- images and truth
 
@@ -215,6 +231,15 @@ class Region:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Loss:
+    """What perception left out of an image: why, how often, and the first example."""
+
+    reason: str
+    count: int
+    example: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class Regions:
     """What one backend found in one image."""
 
@@ -224,6 +249,8 @@ class Regions:
     backend: str
     vocabulary: tuple[str, ...] = ()
     """Every label that the backend can find."""
+    losses: tuple[Loss, ...] = ()
+    """Boxes, masks and checks that are missing, each with its reason; they go to the drop ledger."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -244,6 +271,29 @@ class Truth:
     camera: Camera | None = None
     homographies: Mapping[str, Matrix] = field(default_factory=dict)
     """Name of another image of the source -> this photo's pixels to the other's, (3, 3)."""
+    matches: Mapping[str, Matches] = field(default_factory=dict)
+    """Name of another image of the source -> places that were marked in both by hand."""
+    right: str = ""
+    """Name of the right photo of a rectified stereo pair whose left one this is: `depth` holds the disparity in pixels,
+    and the place (x, y) lies at (x - disparity, y) there."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Matches:
+    """Places of one image that one pass found again in another."""
+
+    here: Places
+    there: Places
+    """Same length; the places in the other image."""
+    scores: npt.NDArray[np.float64]
+    """(N,) 0..1, as the backend means them."""
+    backend: str
+    member: str = "plain"
+    """Which pass of the consensus: plain, swap (photos exchanged), flip (both mirrored), second-1 …"""
+    homography: Matrix | None = None
+    """(3, 3), here -> there, where one explains all matches: a flat scene, or a camera that only turned."""
+    fundamental: Matrix | None = None
+    """(3, 3), there^T F here = 0, where the scene has depth and the camera moved. With neither, matches are exact."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -290,6 +340,16 @@ class WarpedPair:
 
 
 @dataclass(frozen=True, kw_only=True)
+class SecondView:
+    """Another photo of the same source group, and where it shows the places of the first one."""
+
+    view: View
+    rgb: Rgb
+    matches: tuple[Matches, ...] = ()
+    """Members of the consensus, all from the first photo's pixels to this one's; the first is the plain pass."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class Scene:
     """An image and everything perceived in it."""
 
@@ -300,6 +360,16 @@ class Scene:
     regions: tuple[Regions, ...] = ()
     """Members of the detection consensus, all in this image's pixels; the first is the plain pass."""
     pair: WarpedPair | None = None
+    seconds: tuple[SecondView, ...] = ()
+    """Other photos of the source group."""
+
+    def picture(self, panel: Panel) -> Rgb | None:
+        """The pixels that a panel shows, or None where the scene has no such picture."""
+        if panel.image == "view":
+            return self.rgb
+        if panel.image == "pair":
+            return self.pair.rgb if self.pair is not None else None
+        return self.seconds[panel.number].rgb if panel.number < len(self.seconds) else None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -326,8 +396,10 @@ class Mark:
 class Panel:
     """One picture shown with the question."""
 
-    image: Literal["view", "pair"]
+    image: Literal["view", "pair", "second"]
     marks: tuple[Mark, ...] = ()
+    number: int = 0
+    """Which of the scene's second views."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -388,186 +460,3 @@ class Verdict:
     keep: bool
     reason: str = ""
     detail: str = ""
-
-
-# ------------------------------------------------------------------------------------------------ plug-in records
-
-
-class Need(StrEnum):
-    """What a task must find in a scene."""
-
-    DEPTH = "depth"
-    METRIC_DEPTH = "metric_depth"
-    REGIONS = "regions"
-    PAIR = "pair"
-
-
-@dataclass(frozen=True, kw_only=True)
-class Dial:
-    """An option of a task that trades yield for precision, so that it can be calibrated against truth."""
-
-    option: str
-    """A candidate passes where its measure is above this option's value."""
-    measure: str
-    """Key into `Provenance.measures`; candidates without it are not the dial's."""
-    loose: float
-    """The value with which calibration generates: smaller than any that may come out."""
-    stratum: str = ""
-    """Candidates of this stratum only; "" for all."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Task:
-    """One generator of questions. `generate` and `recompute` are written apart and must agree."""
-
-    name: str
-    version: int
-    skills: tuple[Skill, ...]
-    needs: tuple[Need, ...]
-    options: type[PluginOptions]
-    generate: Callable[[Scene, PluginOptions, np.random.Generator], Iterator[QA | Drop]]
-    """Candidates of one scene. Yields a Drop with a reason rather than guess."""
-    recompute: Callable[[Provenance], str]
-    """The right letter from the stored numbers alone."""
-    dials: tuple[Dial, ...] = ()
-    """What `s2p calibrate` may turn; a task without any is audited as it is."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Check:
-    """One test of one finished QA."""
-
-    name: str
-    version: int
-    judge: Callable[[QA, Scene, Task], Verdict]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Source:
-    """Where images come from."""
-
-    name: str
-    version: int
-    options: type[PluginOptions]
-    list: Callable[[PluginOptions], Sequence[SourceItem]]
-    """Raises SourceError when there is nothing to read."""
-    load: Callable[[SourceItem, PluginOptions], View]
-    """Raises ImageError for an image that cannot be used; the run drops it and goes on."""
-    prepare: Callable[[Sequence[SourceItem], PluginOptions, int, Progress | None], None] | None = None
-    """Optional: make the items loadable (render), with a number of worker processes."""
-
-
-class DepthRunner(Protocol):
-    """A loaded depth model."""
-
-    def __call__(self, frames: Sequence[Frame]) -> Sequence[DepthMap | None]:
-        """One map a frame in the frame's pixels; None where it cannot say (truth absent)."""
-        ...
-
-
-class RegionRunner(Protocol):
-    """A loaded detector."""
-
-    def __call__(self, frames: Sequence[Frame]) -> Sequence[Regions | None]:
-        """One list a frame in the frame's pixels; None where it cannot say (truth absent)."""
-        ...
-
-
-@dataclass(frozen=True, kw_only=True)
-class DepthBackend:
-    """A way to get depth."""
-
-    name: str
-    version: int
-    options: type[PluginOptions]
-    exact: bool
-    """True for ground truth: no consensus is asked of it."""
-    identity: Callable[[PluginOptions], str]
-    """Names weights, revision and every option that changes the result: the cache key and the provenance."""
-    load: Callable[[PluginOptions], DepthRunner]
-    """Raises BackendError that says what to fetch and how."""
-    metres: str = ""
-    """How this backend gives metres, for the message of a task that needs them; "" where it never does."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class RegionBackend:
-    """A way to get labelled regions."""
-
-    name: str
-    version: int
-    options: type[PluginOptions]
-    exact: bool
-    identity: Callable[[PluginOptions], str]
-    load: Callable[[PluginOptions], RegionRunner]
-
-
-@dataclass(frozen=True, kw_only=True)
-class MatchBackend:
-    """A way to get a second image with known correspondence."""
-
-    name: str
-    version: int
-    options: type[PluginOptions]
-    pair: Callable[[Frame, PluginOptions, np.random.Generator], WarpedPair]
-
-
-@dataclass(frozen=True, kw_only=True)
-class BenchmarkData:
-    """A benchmark's items, as read."""
-
-    name: str
-    revision: str
-    items: tuple[Item, ...]
-    clean_images: Mapping[str, bytes] = field(default_factory=dict)
-    """Unmarked images behind the items where known, and the images of skipped rows, name -> encoded bytes; the guard
-    indexes them too."""
-    skipped: Mapping[str, int] = field(default_factory=dict)
-    """Rows that are no item of ours (free-form, no image, retired …), by reason."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Benchmark:
-    """A benchmark: its items, and its categories mapped to skills."""
-
-    name: str
-    version: int
-    options: type[PluginOptions]
-    licence: str
-    skills: Mapping[str, Skill]
-    human: Mapping[str, float]
-    """Human accuracy by category, 0..1; empty where none is published."""
-    n_options: Mapping[str, int]
-    """Options by category where that is fixed."""
-    choices: Mapping[str, tuple[str, ...]]
-    """Option texts by category where they are fixed (used to read replies)."""
-    load: Callable[[PluginOptions, Progress | None], BenchmarkData]
-    """Raises BenchmarkError when it cannot be read in full."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class ResultsFormat:
-    """A shape of result files."""
-
-    name: str
-    version: int
-    benchmark: str
-    """Name of the benchmark whose categories these are; "" where the rows bring their own."""
-    sniff: Callable[[Path], bool]
-    """True when the path is of this shape; reads as little as it can and never raises for a foreign file."""
-    read: Callable[[Path], Iterator[Reply]]
-    """Raises ResultsError with file and place."""
-    read_mapped: Callable[[Path, Mapping[str, str]], Iterator[Reply]] | None = None
-    """The same, our fields taken from the columns that a mapping names. Only a general format, which yields, has it."""
-    looks_for: str = ""
-    """What makes a path one of this shape, in a few words; told where nothing fits."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class Export:
-    """Another format for a finished dataset."""
-
-    name: str
-    version: int
-    write: Callable[[Path, Path], int]
-    """(dataset folder, output folder) -> rows written."""

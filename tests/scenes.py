@@ -9,8 +9,9 @@ from pathlib import Path
 import numpy as np
 from PIL import Image, ImageDraw
 
+from synth.contracts import BenchmarkData
 from synth.images import encode_jpeg
-from synth.types import BenchmarkData, Item, Skill
+from synth.types import Item, Skill
 
 COLOURS = {"red": (200, 40, 40), "green": (40, 160, 60), "blue": (50, 70, 200), "yellow": (220, 190, 40)}
 

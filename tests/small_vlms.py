@@ -1,7 +1,7 @@
-"""Small vision-language models with random weights, of stock classes, for tests: LLaVA and Qwen2.5-VL.
+"""Small vision-language models with random weights, of stock classes, for tests: LLaVA, Qwen2.5-VL and SmolVLM.
 
-The two differ where it matters: LLaVA's template puts a space before the answer (" A" is one token), Qwen's does not;
-LLaVA sees every image at one size, Qwen at its own.
+LLaVA and Qwen differ where it matters: LLaVA's template puts a space before the answer (" A" is one token), Qwen's
+does not; LLaVA sees every image at one size, Qwen at its own.
 """
 
 from __future__ import annotations
@@ -29,6 +29,12 @@ CHATML_TEMPLATE = (
     "{% for m in messages %}<|im_start|>{{ m['role'] }}\n{% for c in m['content'] %}{% if c['type'] == 'image' %}"
     "<|vision_start|><|image_pad|><|vision_end|>{% else %}{{ c['text'] }}{% endif %}{% endfor %}<|im_end|>\n"
     "{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+)
+SMOLVLM_TEMPLATE = (
+    "<|im_start|>{% for m in messages %}{{ m['role'] | capitalize }}{% if m['content'][0]['type'] == 'image' %}:"
+    "{% else %}: {% endif %}{% for c in m['content'] %}{% if c['type'] == 'text' %}{{ c['text'] }}"
+    "{% elif c['type'] == 'image' %}<image>{% endif %}{% endfor %}<end_of_utterance>\n{% endfor %}"
+    "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
 QUESTION = "Which colour is the picture?"
 CHOICES = ("red", "blue")
@@ -214,4 +220,80 @@ def write_rows(folder: Path, rows: list[dict[str, object]], verdict: str | None 
         pq.write_table(part, folder / "data" / f"train-0000{i}-of-00002.parquet")
     if verdict is not None:
         (folder / "certificate.json").write_text(f'{{"verdict": "{verdict}"}}')
+    return folder
+
+
+def small_smolvlm(folder: Path) -> Path:
+    """SmolVLM with Idefics3's processor (as SmolVLM 1 has it; its own wants num2words), one tile of 32 px an image."""
+    import torch
+    from transformers import Idefics3ImageProcessor, Idefics3Processor, SmolVLMConfig, SmolVLMForConditionalGeneration
+
+    torch.manual_seed(0)
+    names = {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}
+    names |= {"global_image_token": "<global-img>", "end_of_utterance_token": "<end_of_utterance>"}
+    special = ["<pad>", "<|im_start|>", *names.values()]
+    tokenizer = _tokenizer(special, names, "<pad>", "<end_of_utterance>")
+    images = Idefics3ImageProcessor(
+        size={"longest_edge": SIDE}, max_image_size={"longest_edge": SIDE}, do_image_splitting=False
+    )
+    processor = Idefics3Processor(images, tokenizer, image_seq_len=4, chat_template=SMOLVLM_TEMPLATE)
+    ids = tokenizer.convert_tokens_to_ids
+    size = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+    config = SmolVLMConfig(
+        vision_config={"image_size": SIDE, "patch_size": 8, **size},
+        text_config={
+            "model_type": "llama",
+            "vocab_size": len(tokenizer),
+            "max_position_embeddings": 512,
+            "pad_token_id": ids("<pad>"),
+            "eos_token_id": ids("<end_of_utterance>"),
+            "bos_token_id": ids("<|im_start|>"),
+            **size,
+        },
+        scale_factor=2,
+        image_token_id=ids("<image>"),
+        pad_token_id=ids("<pad>"),
+    )
+    return _save(SmolVLMForConditionalGeneration(config), processor, folder)
+
+
+TEXT = {
+    "vocab_size": 400,
+    "hidden_size": 32,
+    "intermediate_size": 64,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 2,
+    "num_key_value_heads": 1,
+}
+VISION = {"hidden_size": 32, "intermediate_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2}
+M_ROPE = {"rope_type": "default", "rope_theta": 10000.0, "mrope_section": [2, 3, 3]}
+
+
+def small_config(family: str, folder: Path) -> Path:
+    """A folder with nothing but the config.json of a small model of a family."""
+    import transformers
+
+    qwen_vision = {"depth": 2, "hidden_size": 32, "intermediate_size": 64, "num_heads": 2, "patch_size": 8}
+    configs = {
+        "smolvlm": lambda: transformers.SmolVLMConfig(
+            vision_config={"image_size": 32, "patch_size": 8, **VISION}, text_config={"model_type": "llama", **TEXT}
+        ),
+        "qwen2_5_vl": lambda: transformers.Qwen2_5_VLConfig(
+            vision_config={**qwen_vision, "out_hidden_size": 32, "fullatt_block_indexes": [1], "window_size": 32},
+            text_config={**TEXT, "rope_parameters": M_ROPE},
+        ),
+        "qwen3_vl": lambda: transformers.Qwen3VLConfig(
+            vision_config={**qwen_vision, "out_hidden_size": 32, "deepstack_visual_indexes": [0]},
+            text_config={**TEXT, "head_dim": 16, "rope_parameters": M_ROPE},
+        ),
+        "internvl": lambda: transformers.InternVLConfig(
+            vision_config={"image_size": [32, 32], "patch_size": [8, 8], **VISION},
+            text_config={"model_type": "qwen2", **TEXT},
+        ),
+        "llava_onevision": lambda: transformers.LlavaOnevisionConfig(
+            vision_config={"model_type": "siglip_vision_model", "image_size": 32, "patch_size": 8, **VISION},
+            text_config={"model_type": "qwen2", **TEXT},
+        ),
+    }
+    configs[family]().save_pretrained(folder)
     return folder

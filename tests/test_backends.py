@@ -1,7 +1,6 @@
-"""Depth and detection backends: made models with known output, tiny real checkpoints, and the two real ONNX models."""
+"""ONNX backends: made models with known output, and the two real models. Checkpoints are in test_checkpoints.py."""
 
 import hashlib
-import json
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -12,7 +11,7 @@ import yaml
 from synth import plugins
 from synth.errors import BackendError, ConfigError, S2PError
 from synth.geometry import box_iou
-from synth.images import decode, resize
+from synth.images import decode
 from synth.perception._onnx import InputSpec, ModelSpec, place
 from synth.perception.regions.onnx import decode_yolox, suppress
 from synth.types import Frame, MetricDepth, PluginOptions, RelativeDepth, View
@@ -21,8 +20,6 @@ from tests.conftest import ROOT
 FOLDER = plugins.load(plugins.SOURCES, "folder")
 ONNX_DEPTH = plugins.load(plugins.DEPTH, "onnx")
 ONNX_REGIONS = plugins.load(plugins.REGIONS, "onnx")
-HF_DEPTH = plugins.load(plugins.DEPTH, "transformers")
-HF_REGIONS = plugins.load(plugins.REGIONS, "transformers")
 
 
 def frame_of(rgb: np.ndarray) -> Frame:
@@ -377,217 +374,3 @@ def test_every_description_in_configs_is_valid(path: Path) -> None:
     assert spec.licence != "unknown" and spec.sha256
     if spec.detect is not None:
         assert len(spec.detect.labels) == len(set(spec.detect.labels)) == 80
-
-
-# ------------------------------------------------------------------------------------------------ transformers
-
-
-@pytest.fixture(scope="module")
-def depth_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny Depth Anything of the real class, with random weights."""
-    import torch
-    from transformers import DepthAnythingConfig, DepthAnythingForDepthEstimation, Dinov2Config, DPTImageProcessor
-
-    torch.manual_seed(0)
-    backbone = Dinov2Config(
-        hidden_size=16,
-        num_hidden_layers=4,
-        num_attention_heads=2,
-        image_size=70,
-        patch_size=14,
-        out_features=["stage1", "stage2", "stage3", "stage4"],
-        reshape_hidden_states=False,
-        apply_layernorm=True,
-    )
-    config = DepthAnythingConfig(
-        backbone_config=backbone,
-        reassemble_hidden_size=16,
-        patch_size=14,
-        neck_hidden_sizes=[4, 4, 8, 8],
-        fusion_hidden_size=4,
-        head_hidden_size=4,
-    )
-    folder = tmp_path_factory.mktemp("depth")
-    model = DepthAnythingForDepthEstimation(config)
-    for name, parameter in model.named_parameters():
-        # As initialised, the network says 0 everywhere behind its last ReLU.
-        torch.nn.init.normal_(parameter, 1.0 if name == "head.conv3.bias" else 0.0, 0.3)
-    model.save_pretrained(folder)
-    DPTImageProcessor(
-        size={"height": 70, "width": 70},
-        keep_aspect_ratio=True,
-        ensure_multiple_of=14,
-        image_mean=[0.485, 0.456, 0.406],
-        image_std=[0.229, 0.224, 0.225],
-    ).save_pretrained(folder)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def detector_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A tiny RT-DETR v2 of the real class, with random weights."""
-    import torch
-    from transformers import RTDetrImageProcessor, RTDetrResNetConfig, RTDetrV2Config, RTDetrV2ForObjectDetection
-
-    torch.manual_seed(0)
-    backbone = RTDetrResNetConfig(
-        embedding_size=8,
-        hidden_sizes=[8, 16, 16, 16],
-        depths=[1, 1, 1, 1],
-        layer_type="basic",
-        out_features=["stage2", "stage3", "stage4"],
-    )
-    config = RTDetrV2Config(
-        backbone_config=backbone,
-        encoder_hidden_dim=16,
-        encoder_in_channels=[16, 16, 16],
-        encoder_ffn_dim=16,
-        encoder_attention_heads=2,
-        d_model=16,
-        decoder_in_channels=[16, 16, 16],
-        decoder_ffn_dim=16,
-        decoder_layers=2,
-        decoder_attention_heads=2,
-        num_queries=10,
-        num_denoising=0,
-        id2label={0: "cat", 1: "dog", 2: "kite"},
-        label2id={"cat": 0, "dog": 1, "kite": 2},
-    )
-    folder = tmp_path_factory.mktemp("detector")
-    RTDetrV2ForObjectDetection(config).save_pretrained(folder)
-    RTDetrImageProcessor(size={"height": 64, "width": 64}).save_pretrained(folder)
-    return folder
-
-
-def made_frames() -> list[Frame]:
-    rng = np.random.default_rng(1)
-    sizes = [(80, 60), (80, 60), (60, 90)]
-    return [frame_of(resize(rng.integers(0, 255, (6, 8, 3), dtype=np.uint8), *size)) for size in sizes]
-
-
-def test_depth_checkpoints_run_at_the_photos_size(depth_folder: Path) -> None:
-    import torch
-    from transformers import AutoImageProcessor, AutoModelForDepthEstimation
-
-    frames = made_frames()
-    maps = HF_DEPTH.load(with_options(HF_DEPTH, path=str(depth_folder), device="cpu"))(frames)
-    for frame, depth in zip(frames, maps, strict=True):
-        assert isinstance(depth, RelativeDepth)
-        assert depth.inverse.shape == frame.rgb.shape[:2] and depth.inverse.dtype == np.float32 and depth.valid.all()
-    processor = AutoImageProcessor.from_pretrained(depth_folder)
-    model = AutoModelForDepthEstimation.from_pretrained(depth_folder).eval()
-    with torch.inference_mode():
-        raw = model(**processor(images=frames[2].rgb.copy(), return_tensors="pt")).predicted_depth
-        wanted = torch.nn.functional.interpolate(raw[:, None], size=(90, 60), mode="bilinear", align_corners=False)
-    assert np.allclose(maps[2].inverse, wanted[0, 0].numpy(), atol=1e-6)
-    assert np.ptp(maps[2].inverse) > 0
-
-
-def test_depth_options_that_change_the_map_change_the_identity(depth_folder: Path) -> None:
-    frame = made_frames()[0]
-    settings = [{}, {"size": 112}, {"output": "metric"}, {"output": "relative"}, {"dtype": "bfloat16"}]
-    chosen = [with_options(HF_DEPTH, path=str(depth_folder), device="cpu", **extra) for extra in settings]
-    assert len({HF_DEPTH.identity(options) for options in chosen}) == len(settings)
-    plain, larger, metric, relative, _ = (HF_DEPTH.load(options)([frame])[0] for options in chosen)
-    assert isinstance(plain, RelativeDepth) and isinstance(larger, RelativeDepth) and isinstance(metric, MetricDepth)
-    assert not np.array_equal(plain.inverse, larger.inverse)
-    assert np.array_equal(metric.metres, plain.inverse)
-    assert isinstance(relative, RelativeDepth) and np.array_equal(relative.inverse, -plain.inverse)
-
-
-def test_batches_agree_with_single_photos(depth_folder: Path, detector_folder: Path) -> None:
-    frames = made_frames()
-    one, three = (
-        HF_DEPTH.load(with_options(HF_DEPTH, path=str(depth_folder), device="cpu", batch_size=n))(frames)
-        for n in (1, 3)
-    )
-    assert all(np.allclose(a.inverse, b.inverse, atol=1e-5) for a, b in zip(one, three, strict=True))
-    single, batch = (
-        HF_REGIONS.load(with_options(HF_REGIONS, path=str(detector_folder), device="cpu", batch_size=n))(frames)
-        for n in (1, 3)
-    )
-    for a, b in zip(single, batch, strict=True):
-        assert [item.label for item in a.items] == [item.label for item in b.items]
-        assert np.allclose([item.box for item in a.items], [item.box for item in b.items], atol=1e-3)
-
-
-def test_detector_checkpoints_give_boxes_in_the_photo(detector_folder: Path) -> None:
-    frames = made_frames()
-    options = with_options(HF_REGIONS, path=str(detector_folder), device="cpu", min_score=0.0)
-    for frame, found in zip(frames, HF_REGIONS.load(options)(frames), strict=True):
-        assert found is not None and found.vocabulary == ("cat", "dog", "kite") and not found.complete
-        scores = [item.score for item in found.items]
-        assert scores and scores == sorted(scores, reverse=True)
-        height, width = frame.rgb.shape[:2]
-        for item in found.items:
-            x1, y1, x2, y2 = item.box
-            assert 0 <= x1 < x2 <= width and 0 <= y1 < y2 <= height and item.label in found.vocabulary
-    strict = HF_REGIONS.load(with_options(HF_REGIONS, path=str(detector_folder), device="cpu", min_score=1.0))(frames)
-    assert all(found is not None and not found.items for found in strict)
-
-
-def test_a_checkpoint_without_some_weights_is_refused(depth_folder: Path, tmp_path: Path) -> None:
-    from safetensors.numpy import load_file, save_file
-
-    for name in ("config.json", "preprocessor_config.json"):
-        (tmp_path / name).write_text((depth_folder / name).read_text())
-    tensors = load_file(depth_folder / "model.safetensors")
-    gone = next(name for name in tensors if "head" in name)
-    save_file({k: v for k, v in tensors.items() if k != gone}, tmp_path / "model.safetensors", {"format": "pt"})
-    with pytest.raises(BackendError, match="1 weights are missing"):
-        HF_DEPTH.load(with_options(HF_DEPTH, path=str(tmp_path), device="cpu"))
-
-
-def test_pickled_weights_are_never_read(depth_folder: Path, tmp_path: Path) -> None:
-    import torch
-    from safetensors.torch import load_file
-
-    for name in ("config.json", "preprocessor_config.json"):
-        (tmp_path / name).write_text((depth_folder / name).read_text())
-    torch.save(load_file(depth_folder / "model.safetensors"), tmp_path / "pytorch_model.bin")
-    with pytest.raises(BackendError, match=r"\*\.safetensors"):
-        HF_DEPTH.load(with_options(HF_DEPTH, path=str(tmp_path), device="cpu"))
-
-
-def test_another_kind_of_checkpoint_is_refused(detector_folder: Path) -> None:
-    with pytest.raises(BackendError, match="not a depth checkpoint"):
-        HF_DEPTH.load(with_options(HF_DEPTH, path=str(detector_folder), device="cpu"))
-
-
-@pytest.mark.parametrize(
-    ("backend", "section", "repo"),
-    [
-        (HF_DEPTH, "depth", "depth-anything/Depth-Anything-V2-Small-hf"),
-        (HF_REGIONS, "regions", "PekingU/rtdetr_v2_r18vd"),
-    ],
-    ids=["depth", "regions"],
-)
-def test_without_weights_the_message_says_how_to_get_them(backend: object, section: str, repo: str) -> None:
-    name = repo.split("/")[1]
-    for settings in ({}, {"path": f"models/{name}"}):
-        with pytest.raises(BackendError) as caught:
-            backend.load(with_options(backend, **settings))
-        fix = caught.value.fix
-        assert (
-            fix == f"hf download {repo} --local-dir models/{name}, then --set perception.{section}.path=models/{name}"
-        )
-        assert caught.value.where == f"perception.{section}.path"
-
-
-def test_identity_of_a_checkpoint_is_its_content_not_its_place(depth_folder: Path, tmp_path: Path) -> None:
-    copy = tmp_path / depth_folder.name
-    copy.mkdir()
-    for file in depth_folder.iterdir():
-        (copy / file.name).write_bytes(file.read_bytes())
-    first, second = (HF_DEPTH.identity(with_options(HF_DEPTH, path=str(p))) for p in (depth_folder, copy))
-    assert first == second
-    config = json.loads((copy / "preprocessor_config.json").read_text())
-    (copy / "preprocessor_config.json").write_text(json.dumps({**config, "image_mean": [0.5, 0.5, 0.5]}))
-    assert HF_DEPTH.identity(with_options(HF_DEPTH, path=str(copy))) != first
-
-
-def test_truth_backends_say_what_the_view_knows() -> None:
-    frame = made_frames()[0]
-    for folder in (plugins.DEPTH, plugins.REGIONS):
-        backend = plugins.load(folder, "truth")
-        assert backend.exact and backend.load(PluginOptions())([frame]) == [None]

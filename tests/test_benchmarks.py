@@ -29,9 +29,10 @@ from synth.benchmarks import (
 )
 from synth.benchmarks._choices import letter_of, split_options, without_letters
 from synth.benchmarks._tables import Pictures, Row, TableOptions, files_of, locate, open_table, read_rows
+from synth.contracts import BenchmarkData
 from synth.errors import BenchmarkError
-from synth.guard.index import benchmark_images
-from synth.types import BenchmarkData, Skill
+from synth.guard.reading import benchmark_images
+from synth.types import Skill
 
 Cells = Mapping[str, object]
 HUB = [cv_bench, mmvp, pope, hallusion_bench, mmstar, realworldqa, blink]

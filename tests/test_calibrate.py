@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from synth.audit.calibrate import MIN_GROUPS, calibrate_task
+from synth.audit.calibrate import MIN_GROUPS, Curve, calibrate_task, calibration_json
 from synth.audit.run import calibrate
 from synth.audit.truth import Graded
 from synth.calibration import load_calibration
@@ -23,6 +23,7 @@ from tests.test_pipeline import recipe
 from tests.test_pipeline import world as world  # a fixture
 
 TASK = load(TASKS, "relative_depth")
+CALIBRATED = ("calibrate_photos_onnx", "audit_photos_onnx", "photos_onnx")
 
 
 def graded(margin: float, right: bool, group: str, domain: str = "indoor", stratum: str = "lower") -> Graded:
@@ -53,24 +54,53 @@ def sample(n: int, wrong_below: float, groups: int, **fixed: str) -> list[Graded
     ]
 
 
+def curves_of(found: list[Graded], target: float = 0.99) -> dict[str, Curve]:
+    """Domain -> the curve of the lower stratum, the only one that most samples have."""
+    return {c.domain: c for c in calibrate_task(TASK, found, target) if c.dial.option == "margin_metric"}
+
+
 def test_the_smallest_margin_that_reaches_the_target_is_taken() -> None:
-    curves = {c.domain: c for c in calibrate_task(TASK, sample(2000, 0.3, 8), 0.99)}
-    point = curves["indoor"].chosen
+    curve = curves_of(sample(2000, 0.3, 8))["indoor"]
+    point = curve.chosen
     assert point is not None and point.low >= 0.99 and 0.25 < point.value < 0.31
-    looser = [p for p in curves["indoor"].points if p.value < point.value]
-    assert looser and all(p.low < 0.99 for p in looser)
+    looser = [p for p in curve.points if p.value < point.value]
+    assert looser and all(min(p.low, p.without) < 0.99 for p in looser)
     assert point.kept == pytest.approx(1 - point.value, abs=0.01)
 
 
 def test_where_no_margin_will_do_the_task_is_off_and_says_why() -> None:
     noisy = [graded(m, i % 10 != 0, f"g{i % 8}") for i, m in enumerate(np.linspace(0.01, 1, 1000))]
-    (curve, _) = calibrate_task(TASK, noisy, 0.99)
+    curve = curves_of(noisy)["indoor"]
     assert curve.chosen is None and "no setting reaches 0.99" in curve.off
 
 
 def test_few_scenes_are_no_evidence_however_many_candidates_they_give() -> None:
-    (curve, _) = calibrate_task(TASK, sample(2000, 0.0, MIN_GROUPS - 1), 0.99)
+    curve = curves_of(sample(2000, 0.0, MIN_GROUPS - 1))["indoor"]
     assert curve.chosen is None and "source groups" in curve.off
+
+
+def test_a_setting_may_not_lean_on_one_scene() -> None:
+    """One scene of very many right candidates must not carry others that err."""
+    good = [graded(float(m), True, "large") for m in np.linspace(0.01, 1, 4000)]
+    bad = [graded(float(m), i % 20 != 0, f"g{i % 4}") for i, m in enumerate(np.linspace(0.01, 0.8, 400))]
+    open_end = curves_of([*good, *bad])["indoor"].points[0]
+    assert open_end.low >= 0.99 > open_end.without
+    chosen = curves_of([*good, *bad])["indoor"].chosen
+    assert chosen is None or min(chosen.low, chosen.without) >= 0.99
+
+
+def test_a_stratum_that_no_margin_serves_is_closed_alone() -> None:
+    wrong = [graded(float(m), i % 3 != 0, f"g{i % 8}", stratum="higher") for i, m in enumerate(np.linspace(0, 1, 900))]
+    curves = calibrate_task(TASK, [*sample(2000, 0.3, 8), *wrong], 0.99)
+    entry = calibration_json(curves, 0.99, {}, "", 1)["tasks"]["relative_depth"]["indoor"]
+    assert entry["off"] is None and 0.25 < entry["options"]["margin_metric"] < 0.31
+    assert entry["options"]["margin_metric_higher"] == 100.0
+    assert "no setting reaches" in entry["closed"]["margin_metric_higher"]
+    unseen = calibration_json(calibrate_task(TASK, sample(2000, 0.3, 8), 0.99), 0.99, {}, "", 1)
+    entry = unseen["tasks"]["relative_depth"]["indoor"]  # what was never seen there is not let through
+    assert entry["closed"] == {"margin_metric_higher": "no candidate that the truth decides"}
+    entry = calibration_json(calibrate_task(TASK, wrong, 0.99), 0.99, {}, "", 1)["tasks"]["relative_depth"]["indoor"]
+    assert "higher: no setting reaches" in entry["off"] and not entry["options"]
 
 
 def test_each_stratum_and_domain_has_its_own_margin_and_all_domains_weigh_the_same() -> None:
@@ -133,3 +163,18 @@ def test_the_calibration_is_part_of_a_run_s_identity(world: Path, tmp_path: Path
 def test_the_shipped_calibration_config_loads() -> None:
     root = Path(__file__).resolve().parents[1]
     assert load_recipe(root / "configs" / "calibrate_photos_onnx.yaml", []).tasks["relative_depth"].options
+
+
+def test_the_shipped_calibration_is_of_the_members_that_its_configs_run() -> None:
+    """A consensus that the margins were not measured with would be refused at the first photo."""
+    root = Path(__file__).resolve().parents[1]
+    found = load_calibration(root / "configs" / "calibration" / "fastdepth_yolox_nano.json")
+    made_with = {name: load_recipe(root / "configs" / f"{name}.yaml", []) for name in CALIBRATED}
+    for config in made_with.values():
+        options = config.perception.consensus
+        depth = {"plain", *(["flip"] if options.flip else []), *(f"zoom-{z:g}" for z in options.depth_zooms)}
+        assert {n.split("/")[1] for n in found.backends if n.startswith("depth/")} == depth
+        assert config.tasks["relative_depth"].options["flat_metric"] == 1.25
+    unknown = found.options_for("relative_depth", TASK.options(), "")
+    assert not isinstance(unknown, str) and unknown.margin_metric_higher == 100.0
+    assert isinstance(found.options_for("counting", load(TASKS, "counting").options(), "general"), str)

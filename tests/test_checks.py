@@ -8,13 +8,14 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
+from synth.audit.depths import nearer
 from synth.audit.shortcuts import blind_accuracy
-from synth.audit.truth import Graded, format_audit, grade, summarise, write_graded
+from synth.audit.truth import Graded, Tried, format_audit, grade, summarise, write_graded
 from synth.checks.recompute import stored
 from synth.diagnosis.statistics import wilson
 from synth.geometry import generator
 from synth.plugins import CHECKS, TASKS, load, load_all, names
-from synth.types import QA, Mark, Panel, Regions, RelativeDepth, Scene, Skill, Truth
+from synth.types import QA, Mark, MetricDepth, Panel, Regions, RelativeDepth, Scene, Skill, Truth
 from tests.toy import ask, boxes, camera, detected, mirrored, region, relative, room, said, scene_of, texture
 
 ROOM = room(0)
@@ -207,6 +208,48 @@ def test_order_only_disparity_decides_by_order():
     assert grades(EXAMPLES["relative_depth"], replace(ROOM, depths=(disparity,))) == {"right"}
     backwards = relative(ROOM.depths[0].metres, "truth")
     assert grades(EXAMPLES["relative_depth"], replace(ROOM, depths=(backwards,))) == {"wrong"}
+
+
+def lidar(*returns: tuple[int, int, float]) -> Scene:
+    """The room with a few returns (column, row, metres) in place of dense depth."""
+    metres = np.zeros((128, 128), dtype=np.float32)
+    for column, row, value in returns:
+        metres[row, column] = value
+    return replace(ROOM, depths=(MetricDepth(metres=metres, valid=metres > 0, backend="truth"),))
+
+
+FAR = ((89, 30, 9.0), (92, 30, 9.1))
+"""Two returns on both sides of mark B at (90.5, 30.5)."""
+
+
+@pytest.mark.parametrize(
+    ("around_a", "told"),
+    [
+        (((28, 30, 4.0), (32, 31, 4.1)), "A"),
+        (((28, 30, 12.0), (32, 31, 12.1)), "B"),
+        (((28, 30, 4.0), (32, 31, 6.0)), None),  # they do not agree: an edge lies between
+        (((28, 28, 4.0), (29, 28, 4.0)), None),  # on one side only: the mark may lie beyond an edge
+        (((30, 30, 4.0),), None),  # one is no agreement
+        (((24, 30, 4.0), (37, 30, 4.0)), None),  # too far off
+        (((28, 30, 9.0), (32, 31, 9.1)), None),  # as far as B
+    ],
+)
+def test_returns_of_a_lidar_decide_where_they_enclose_the_mark_and_agree(around_a, told):
+    marks = (Mark(label="A", x=30.5, y=30.5), Mark(label="B", x=90.5, y=30.5))
+    assert nearer(marks, ROOM.view, lidar(*around_a, *FAR)) == told
+
+
+def test_the_yield_is_a_share_of_the_random_pairs_that_the_truth_decides():
+    tried = [
+        Tried(task="relative_depth", domain="indoor", decided=100, kept=20, right=19),
+        Tried(task="relative_depth", domain="street", decided=0, kept=0, right=0),
+        Tried(task="relative_depth", domain="indoor", decided=300, kept=20, right=20),
+    ]
+    row = summarise([], ["relative_depth", "counting"], 3, tried=tried)["tasks"]
+    shares = row["relative_depth"]["yield_share"]
+    assert (shares["decided"], shares["kept"], shares["share"], shares["precision"]) == (400, 40, 0.1, 0.975)
+    assert shares["by_domain"]["indoor"]["share"] == 0.1 and shares["by_domain"]["street"]["share"] is None
+    assert row["counting"]["yield_share"] is None
 
 
 def test_where_depth_and_ray_disagree_the_truth_does_not_decide():

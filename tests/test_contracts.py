@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from synth.contracts import DepthBackend, Need, RegionBackend
 from synth.errors import ConfigError, S2PError
 from synth.geometry import apply_homography, generator, warp
 from synth.plugins import (
@@ -34,18 +35,7 @@ from synth.plugins import (
     load_all,
     names,
 )
-from synth.types import (
-    QA,
-    DepthBackend,
-    Drop,
-    Frame,
-    Need,
-    PluginOptions,
-    RegionBackend,
-    Scene,
-    Skill,
-    Verdict,
-)
+from synth.types import QA, Drop, Frame, PluginOptions, Scene, Skill, Verdict
 from tests.conftest import ROOT
 from tests.toy import ask, reasons, room, scene_of, texture, view_of
 
@@ -258,11 +248,31 @@ def test_truth_speaks_only_where_there_is_truth(folder: Folder[Named], name: str
 
 
 @pytest.mark.parametrize("name", names(MATCHES))
+def test_a_match_backend_makes_a_picture_or_matches_two(name: str):
+    backend = load(MATCHES, name)
+    assert (backend.pair is None) != (backend.load is None) and (backend.load is None) == (backend.identity is None)
+    options = default_options(backend)
+    if backend.load is None or backend.identity is None or options is None:
+        return
+    try:
+        identity, run = backend.identity(options), backend.load(options)
+    except S2PError as error:
+        assert error.fix and error.where
+        return
+    assert identity and backend.identity(options) == identity
+    found = run(
+        Frame(view=view_of(ROOMS[1].rgb), rgb=ROOMS[1].rgb), Frame(view=view_of(ROOMS[2].rgb), rgb=ROOMS[2].rgb)
+    )
+    assert (found is None) == backend.exact  # nothing in common is a finding; only truth is silent
+
+
+@pytest.mark.parametrize("name", [backend.name for backend in load_all(MATCHES) if backend.pair is not None])
 def test_a_second_picture_follows_its_homography(name: str):
     backend = load(MATCHES, name)
     options = default_options(backend)
     assert options is not None
     frame = Frame(view=ROOMS[2].view, rgb=ROOMS[2].rgb)
+    assert backend.pair is not None
     pair = backend.pair(frame, options, generator(3, name))
     again = backend.pair(frame, options, generator(3, name))
     assert (pair.rgb == again.rgb).all() and (pair.homography == again.homography).all()

@@ -10,10 +10,11 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from finetune.controls import control_rows, shuffle_answers
 from finetune.families import family_of
 from finetune.loading import load_processor
 from finetune.preflight import preflight
-from finetune.rows import read_rows, require_certificate, shuffle_answers
+from finetune.rows import read_rows, require_certificate
 from synth.dataset.prompt import completion_messages, item_prompt, prompt_messages
 from synth.errors import ConfigError, DatasetError
 from tests.small_vlms import colour_rows, png, small_llava, write_rows
@@ -74,6 +75,17 @@ def test_shuffle_keeps_letters_of_each_group_and_spares_replay(tmp_path: Path) -
     assert shuffled.features == rows.features
 
 
+def test_shuffled_answers_agree_with_the_truth_as_often_as_chance_exactly(tmp_path: Path) -> None:
+    rows = read_rows(write_rows(tmp_path / "d", colour_rows(240)), cache=tmp_path / "cache")
+    for seed in range(5):
+        target = [i for i, role in enumerate(rows["role"]) if role == "target"]
+        pairs = [(rows["answer"][i], letter) for i, letter in enumerate(shuffle_answers(rows, seed)["answer"])]
+        table = Counter(pairs[i] for i in target)
+        letters = Counter(rows["answer"][i] for i in target)
+        for (old, new), n in table.items():
+            assert abs(n - letters[old] * letters[new] / len(target)) <= 1, (old, new, n)
+
+
 def test_shuffle_never_gives_a_letter_that_a_row_does_not_offer(tmp_path: Path) -> None:
     source = colour_rows(60)
     for i, row in enumerate(source):
@@ -81,6 +93,28 @@ def test_shuffle_never_gives_a_letter_that_a_row_does_not_offer(tmp_path: Path) 
             row.update(choices=["red", "blue", "green", "white"], answer="D", completion=completion_messages("D"))
     shuffled = shuffle_answers(read_rows(write_rows(tmp_path / "d", source), cache=tmp_path / "cache"), seed=0)
     assert all(row["answer"] in "ABCD"[: len(row["choices"])] for row in shuffled.select_columns(["answer", "choices"]))
+
+
+def test_other_rows_are_as_many_and_none_of_them_is_of_the_target(tmp_path: Path) -> None:
+    rows = read_rows(write_rows(tmp_path / "d", colour_rows(90)), cache=tmp_path / "cache")
+    other = control_rows(rows, "other", 0, tmp_path)
+    assert len(other) == 90 and set(other["role"]) == {"replay"}
+    times = Counter(other["qa_id"])
+    assert max(times.values()) - min(times.values()) <= 1 and set(times) == {
+        name for name, role in zip(rows["qa_id"], rows["role"], strict=True) if role == "replay"
+    }
+    with pytest.raises(DatasetError, match="no"):
+        control_rows(rows.filter(lambda row: row["role"] == "target"), "other", 0, tmp_path)
+
+
+def test_grey_pictures_have_the_same_size_and_nothing_in_them(tmp_path: Path) -> None:
+    rows = read_rows(write_rows(tmp_path / "d", colour_rows(30)), cache=tmp_path / "cache")
+    grey = control_rows(rows, "grey", 0, tmp_path / "grey")
+    assert grey["answer"] == rows["answer"] and grey.features == rows.features
+    for old, new in zip(rows, grey, strict=True):
+        for before, after in zip(old["images"], new["images"], strict=True):
+            assert before.size == after.size
+            assert (after.getextrema() == ((128, 128),) * 3) == (old["role"] == "target")
 
 
 @pytest.mark.parametrize(("verdict", "said"), [(None, "no certificate"), ("unguarded", "unguarded")])

@@ -11,10 +11,13 @@ import pytest
 from PIL import Image, PngImagePlugin
 
 from synth import images
+from synth.contracts import BenchmarkData
 from synth.errors import GuardError, ImageError
 from synth.geometry import generator
 from synth.guard import pdq, plant
-from synth.guard.cascade import Guard, GuardOptions, content_of, merge, scan
+from synth.guard.building import build_index
+from synth.guard.canaries import canaries_in_image, canaries_in_text
+from synth.guard.cascade import Guard
 from synth.guard.certificate import (
     CLEAN,
     LIMITS,
@@ -25,15 +28,18 @@ from synth.guard.certificate import (
     read_certificate,
     write_certificate,
 )
-from synth.guard.index import Expected, build_index, load_index, normalise_question, save_index
+from synth.guard.index import Expected, load_index, save_index
 from synth.guard.masking import fill
+from synth.guard.options import GuardOptions, content_of
 from synth.guard.panels import frames, panels
 from synth.guard.provenance import pools, table
-from synth.guard.survey import CertifiedRow, canaries_in_image, canaries_in_text, survey
+from synth.guard.scan import merge, scan
+from synth.guard.survey import CertifiedRow, survey
+from synth.guard.text import normalise_question
 from synth.guard.transforms import TRANSFORMS, bordered, clouds
 from synth.guard.verification import verify
 from synth.marks import draw_marks
-from synth.types import BenchmarkData, Item, Mark, Skill, View
+from synth.types import Item, Mark, Skill, View
 from tests.test_pdq import structured
 
 DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
@@ -385,7 +391,8 @@ def test_a_clean_run_is_certified_and_verified(guard, proof, tmp_path) -> None:
     stages = {check["stage"]: check["status"] for check in certificate["checks"]}
     assert stages["pdq_panels"] == stages["canary"] == "pass"
     assert stages["sift_ransac"] == stages["warp_correlation"] == "pass"
-    assert stages["sscd"] == stages["text_residual"] == "not_run"
+    assert stages["sscd"] == stages["clip"] == "not_run"
+    assert stages["text_residual"] == stages["metadata"] == "pass"
     assert certificate["dataset"]["n_images_unique"] == 5
     assert certificate["template_overlap"]["nearer"] == {"n": 30, "identical_prompt_share": 1 / 30}
     digest = write_certificate(certificate, tmp_path / "certificate.json")

@@ -10,13 +10,16 @@ import numpy as np
 import pytest
 
 from synth import images
+from synth.contracts import BenchmarkData
 from synth.errors import GuardError
 from synth.geometry import generator
 from synth.guard import bank, drawings, features, selftest, vocabulary, votes, warp
-from synth.guard.cascade import Guard, GuardOptions
-from synth.guard.index import build_index, load_index, save_index
+from synth.guard.building import build_index
+from synth.guard.cascade import Guard
+from synth.guard.index import load_index, save_index
+from synth.guard.options import GuardOptions
 from synth.guard.transforms import TRANSFORMS, clouds
-from synth.types import BenchmarkData, Rgb
+from synth.types import Rgb
 from tests.scenes import picture_benchmark
 
 SIZE = (330, 420)

@@ -13,21 +13,28 @@ from hypothesis.extra import numpy as hnp
 
 from synth import plugins
 from synth.config import PluginChoice
+from synth.contracts import DepthBackend, Need, RegionBackend
 from synth.errors import BackendError, ConfigError
 from synth.geometry import apply_homography, generator
 from synth.perception import cache as cache_module
 from synth.perception.cache import Cache, decode, encode, key_of
-from synth.perception.consensus import ConsensusOptions, mirror_depth, mirror_regions
+from synth.perception.consensus import (
+    ConsensusOptions,
+    Member,
+    depth_of,
+    inputs_of,
+    mirror_depth,
+    mirror_regions,
+    regions_of,
+)
 from synth.perception.perceive import Perceiver, missing_needs
 from synth.types import (
-    DepthBackend,
+    DepthMap,
     Drop,
     Frame,
     MetricDepth,
-    Need,
     PluginOptions,
     Region,
-    RegionBackend,
     Regions,
     RelativeDepth,
     Scene,
@@ -152,6 +159,91 @@ def test_mirroring_twice_changes_nothing_and_moves_what_it_should() -> None:
     column = int(regions.items[0].box[0])
     assert moved.box[0] == 37 - column - 1
     assert moved.mask is not None and moved.mask[:, 37 - column - 1].any()
+
+
+def zoomed(zooms: tuple[float, ...], metric: bool, one: Frame) -> tuple[tuple[DepthMap, ...], Perceiver]:
+    """Depth of one frame by `Calls`' backend with these zooms, and the perceiver."""
+    calls = Calls()
+    seen = Perceiver(
+        depth=(calls.depth_backend(metric), NO_OPTIONS),
+        regions=None,
+        matches=None,
+        consensus_options=ConsensusOptions(flip=False, depth_zooms=zooms),
+        cache=None,
+    )
+    (scene,) = seen.perceive([one], frozenset({Need.DEPTH}), 0)
+    assert isinstance(scene, Scene)
+    return scene.depths, seen
+
+
+def smooth_frame(width: int = 90, height: int = 70) -> Frame:
+    one = frame(0, width, height)
+    rgb = np.full((height, width, 3), 200, dtype=np.uint8)
+    rgb[..., 0] = 40 + np.arange(width) + np.arange(height)[:, None]
+    return dataclasses.replace(one, rgb=rgb)
+
+
+def test_a_zoomed_member_comes_back_pixel_for_pixel() -> None:
+    one = smooth_frame()
+    (plain, small, large), seen = zoomed((0.5, 1.333), True, one)
+    assert isinstance(plain, MetricDepth) and isinstance(small, MetricDepth) and isinstance(large, MetricDepth)
+    # The backend reads single pixels, so only the factor tells a smaller picture: what looks smaller looks farther.
+    assert np.allclose(small.metres, plain.metres * 0.5) and np.array_equal(small.valid, plain.valid)
+    assert np.allclose(large.metres, plain.metres * 1.333, rtol=1e-5) and large.valid.all()
+    assert list(seen.identities()) == ["depth/plain", "depth/zoom-0.5", "depth/zoom-1.333"]
+    assert {m.member: (m.images, m.passes) for m in seen.stats().members} == {
+        "plain": (1, 1),
+        "zoom-0.5": (1, 1),
+        "zoom-1.333": (1, 4),
+    }
+
+
+@pytest.mark.parametrize("metric", [True, False])
+def test_corners_of_unlike_scale_are_joined_to_one_order(metric: bool) -> None:
+    """Each corner has a scale of its own (and a shift, where depth is relative); joined, the order is the photo's."""
+    one = smooth_frame()
+    member = Member(name="zoom-1.5", backend=Calls().depth_backend(metric), options=NO_OPTIONS, zoom=1.5)
+    maps: list[DepthMap] = []
+    for k, picture in enumerate(inputs_of(member, one)):
+        red = picture.rgb[..., 0].astype(np.float32)
+        valid = np.ones(red.shape, dtype=bool)
+        if metric:
+            maps.append(MetricDepth(metres=red * (1 + k), valid=valid, backend="m"))
+        else:
+            maps.append(RelativeDepth(inverse=red * (1 + k) + 50 * k, valid=valid, backend="m"))
+    joined = depth_of(member, one, maps)
+    values = joined.metres if isinstance(joined, MetricDepth) else joined.inverse
+    order = one.rgb[..., 0].astype(int).ravel()
+    assert joined.valid.all() and np.corrcoef(values.ravel(), order)[0, 1] > 0.995
+    ends = values[:, :30].mean() / values[:, -30:].mean()
+    assert ends < 1 if metric else values[:, :30].mean() < values[:, -30:].mean()
+
+
+def test_a_corner_that_shares_nothing_is_left_out_rather_than_guessed() -> None:
+    one = smooth_frame()
+    member = Member(name="zoom-1.5", backend=Calls().depth_backend(), options=NO_OPTIONS, zoom=1.5)
+    pictures = inputs_of(member, one)
+    maps: list[DepthMap] = []
+    for k, picture in enumerate(pictures):
+        valid = np.zeros(picture.rgb.shape[:2], dtype=bool)
+        valid[:10, :10] = True
+        if k == 0:
+            valid[:] = True
+            valid[:10, 30:] = False
+        maps.append(MetricDepth(metres=np.full(valid.shape, 2.0, np.float32), valid=valid, backend="m"))
+    joined = depth_of(member, one, maps)
+    assert not joined.valid[:10, 30:40].any() and joined.valid[20, 20]
+
+
+def test_regions_on_a_canvas_come_back_cut_to_the_picture() -> None:
+    one = frame(0, 100, 60)
+    member = Member(name="zoom-0.5", backend=Calls().region_backend(), options=NO_OPTIONS, zoom=0.5)
+    (canvas,) = inputs_of(member, one)
+    assert canvas.rgb.shape == (120, 200, 3) and np.array_equal(canvas.rgb[30:90, 50:150], one.rgb)
+    inside = Region(label="dot", box=(60.0, 40.0, 70.0, 50.0))
+    over, beside = Region(label="dot", box=(20.0, 20.0, 80.0, 60.0)), Region(label="dot", box=(0.0, 0.0, 40.0, 20.0))
+    given = Regions(items=(inside, over, beside), complete=False, backend="dot")
+    assert [r.box for r in regions_of(member, one, [given]).items] == [(10, 10, 20, 20), (0, 0, 30, 30)]
 
 
 def test_exact_backends_stand_alone_and_are_not_cached(tmp_path: Path) -> None:
@@ -373,7 +465,7 @@ def test_depth_is_not_stored_coarser_than_float32() -> None:
     depth = MetricDepth(metres=values, valid=np.ones((8, 8), bool), backend="b")
     back = decode(encode(depth, "k"), "k")
     assert isinstance(back, MetricDepth) and len(np.unique(back.metres)) == len(np.unique(values)) > 16
-    assert cache_module.FORMAT == 1
+    assert cache_module.FORMAT == 2
 
 
 # ------------------------------------------------------------------------------------------------ pairs

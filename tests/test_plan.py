@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from synth.contracts import Task
 from synth.diagnosis.contrast import to_json
 from synth.diagnosis.folds import held_out
 from synth.diagnosis.profile import make_profile
@@ -27,7 +28,7 @@ from synth.plan import (
     plan_to_json,
     save_plan,
 )
-from synth.types import QA, Drop, Outcome, PluginOptions, Provenance, Scene, Skill, Task
+from synth.types import QA, Drop, Outcome, PluginOptions, Provenance, Scene, Skill
 
 
 def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> Iterator[QA | Drop]:

@@ -13,6 +13,7 @@ import pytest
 from PIL import Image
 
 from finetune.compare import compare, comparison_to_json
+from synth.contracts import Task
 from synth.diagnosis.profile import make_profile, profile_to_json
 from synth.errors import DatasetError, ImageError, RunError
 from synth.findings import CategoryProfile, Profile
@@ -26,7 +27,7 @@ from synth.report.diagnosis import write_diagnosis
 from synth.report.html import Estimate
 from synth.report.run import write_run_report
 from synth.report.view import PAGE, choose, write_view
-from synth.types import Outcome, PluginOptions, Skill, Task
+from synth.types import Outcome, PluginOptions, Skill
 
 HOSTILE = "<script>alert(1)</script>\"'><img src=x onerror=alert(2)>{{ 7 * 7 }}"
 
@@ -872,7 +873,10 @@ def test_a_real_comparison_is_read_as_it_is_written(tmp_path):
 
     before = outcomes("old", {Skill.RELATIVE_DEPTH: 20, Skill.COUNTING: 45})
     after = outcomes("new", {Skill.RELATIVE_DEPTH: 50, Skill.COUNTING: 45})
-    compared = compare(before, after, targets=[Skill.RELATIVE_DEPTH], controls={"shuffled": before})
+    other = outcomes("new", {Skill.RELATIVE_DEPTH: 44, Skill.COUNTING: 45})
+    compared = compare(
+        before, after, targets=[Skill.RELATIVE_DEPTH], controls={"shuffled": before}, arms={"seed_1": other}
+    )
     folder = bare_round(tmp_path / "run" / "round-00", comparison_to_json(compared))
     seen = make_profile(before)
     dump(folder / "before" / "profile.json", profile_to_json(seen))
@@ -882,6 +886,9 @@ def test_a_real_comparison_is_read_as_it_is_written(tmp_path):
     assert "Relative depth rose from 33.3% to 83.3% on 60 held-out questions: +50.0 points" in page.text
     assert "30 / 0" in section(page, "Before and after, skill by skill", "Skill or shortcut?")
     assert "+50.0" in section(page, "The control arm: was it the data?", "Questions, and what")
+    seeds = section(page, "Other seeds and settings", "Questions, and what")
+    assert "Relative depth over 2 trainings: +45.0 points on average, from +40.0 to +50.0" in seeds
+    assert "improved after 2 of them" in seeds and "Seed 1: relative depth" in seeds and "Counting" not in seeds
     assert "higher point is closer 30 questions" in section(page, "Skill or shortcut?", "The control arm")
     assert "Gate passed" in page.text and "All kept skills" in page.text
     assert "a loss of more than 3 points is ruled out" in page.text

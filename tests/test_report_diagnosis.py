@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
+from synth.contracts import BenchmarkData
 from synth.diagnosis.profile import make_profile
 from synth.findings import Cell, Contrast, Flip, Matrix, Plan, Quota, Snapshot, Suspect
 from synth.images import encode_png
@@ -18,7 +19,7 @@ from synth.report.charts import letter_bars, shade, stacked
 from synth.report.diagnosis import write_diagnosis
 from synth.report.examples import LONGEST_REPLY, examples_of
 from synth.report.matrix import write_matrix
-from synth.types import BenchmarkData, Item, Outcome, Skill
+from synth.types import Item, Outcome, Skill
 from tests.test_report import HOSTILE, Page, category, open_page, profile
 
 CHROMIUM = shutil.which("chromium")

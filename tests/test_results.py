@@ -12,12 +12,13 @@ from pathlib import Path
 import openpyxl
 import pytest
 
+from synth.contracts import BenchmarkData
 from synth.diagnosis.joining import fold, missing, unknown
 from synth.diagnosis.profile import make_profile
 from synth.diagnosis.reading import load_outcomes, read_results, read_runs, write_outcomes
 from synth.errors import ResultsError
 from synth.results._values import listed
-from synth.types import BenchmarkData, Item, Outcome, Skill
+from synth.types import Item, Outcome, Skill
 
 Row = dict[str, object]
 

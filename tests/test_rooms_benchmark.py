@@ -9,12 +9,13 @@ import numpy as np
 import pytest
 
 from synth.benchmarks import rooms
+from synth.contracts import BenchmarkData
 from synth.errors import BenchmarkError
 from synth.geometry import generator
 from synth.images import decode
 from synth.rooms import store
 from synth.rooms.render import RoomFrame
-from synth.types import LETTERS, BenchmarkData
+from synth.types import LETTERS
 
 SEEDS = range(1_000_000, 1_000_008)
 OPTIONS = {"n_rooms": 8, "n_depth": 24, "n_left_right": 12, "n_semantic": 12, "workers": 2}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,10 +11,11 @@ import pytest
 
 from finetune.evaluate import EvaluateOptions, evaluate
 from finetune.loading import VisionLanguageModel, load_model, option_ids, threads
-from finetune.score import Question, batch_of, score
+from finetune.score import Question, batch_of, option_spellings, score
+from synth.contracts import BenchmarkData
 from synth.diagnosis.reading import load_outcomes
 from synth.errors import BackendError, BenchmarkError, S2PError
-from synth.types import BenchmarkData, Item, Skill
+from synth.types import Item, Skill
 from tests.small_vlms import CHATML_TEMPLATE, TURN_TEMPLATE, colour_rows, png, questions, small_llava, small_qwen
 
 
@@ -46,6 +48,39 @@ def test_option_ids_are_those_of_the_answer_in_its_place(models, name: str, text
     assert {letter: tokenizer.decode([i]) for letter, i in ids.items()} == {x: text.format(x) for x in "ABCD"}
     if name == "llava":  # the trap: a letter alone is another token than the answer
         assert tokenizer.convert_tokens_to_ids("A") != ids["A"]
+
+
+@pytest.mark.parametrize("name", ["llava", "qwen"])
+def test_a_letter_is_known_by_all_its_single_tokens(models, name: str) -> None:
+    tokenizer = models[name].processor.tokenizer
+    spellings = option_spellings(models[name].processor, 4)
+    in_context = option_ids(models[name].processor, 4)
+    for letter, ids in spellings.items():
+        assert ids[0] == in_context[letter], "the template's own spelling leads"
+        assert {tokenizer.decode([i]) for i in ids} == {letter, f" {letter}"}
+    assert len({i for ids in spellings.values() for i in ids}) == 8, "no token counts for two letters"
+
+
+def test_a_template_that_drops_an_image_is_refused(models) -> None:
+    loaded = models["llava"]
+    first_only = TURN_TEMPLATE.replace(
+        "'image' %}<image>{% else %}", "'image' %}{% if loop.first %}<image>{% endif %}{% else %}"
+    )
+    asked = questions(colour_rows(3))[2]
+    assert len(asked.images) == 2
+    processor = load_model(loaded.name).processor
+    processor.chat_template = first_only
+    with pytest.raises(BackendError, match="shows 1 of 2 images"):
+        batch_of(replace(loaded, processor=processor), [asked])
+
+
+def test_images_reach_the_model_in_their_order(models) -> None:
+    import torch
+
+    asked = replace(questions(colour_rows(1))[0], images=(png((250, 0, 0)), png((0, 0, 250))))
+    alone = [batch_of(models["llava"], [replace(asked, images=(image,))])["pixel_values"] for image in asked.images]
+    assert not torch.equal(alone[0], alone[1])
+    assert torch.equal(batch_of(models["llava"], [asked])["pixel_values"], torch.cat(alone))
 
 
 def test_letters_behind_a_shared_token_are_refused(folders) -> None:
@@ -93,9 +128,9 @@ def test_probabilities_are_those_of_a_plain_forward_pass(models) -> None:
     with torch.no_grad():
         logits = loaded.model(**batch).logits[0, -1].double()
     expected = torch.softmax(logits, -1)
-    ids = option_ids(loaded.processor, 2)
+    ids = option_spellings(loaded.processor, 2)
     found = score(loaded, [question])[0]
-    assert found.probabilities == pytest.approx({x: float(expected[ids[x]]) for x in "AB"}, rel=1e-4)
+    assert found.probabilities == pytest.approx({x: float(expected[list(ids[x])].sum()) for x in "AB"}, rel=1e-4)
     assert found.margin == pytest.approx(abs(found.probabilities["A"] - found.probabilities["B"]))
 
 
@@ -161,6 +196,10 @@ def test_outcomes_carry_what_diagnosis_and_comparison_need(tmp_path: Path, folde
     assert [p.name for p in (tmp_path / "run").iterdir()] == ["outcomes.jsonl"]
     first = outcomes[0]
     assert first.text == first.letter == max(first.probabilities, key=lambda x: first.probabilities[x])
+    assert first.option_mass == pytest.approx(sum(first.probabilities.values()))
+    row = json.loads((tmp_path / "run" / "outcomes.jsonl").read_text().splitlines()[0])
+    assert (row["option_mass"], row["margin"]) == (first.option_mass, first.margin)
+    assert len(first.prompt_hash) == 16
     assert first.correct == (first.letter == data.items[0].answer)
     assert (first.group, first.tags, first.model) == ("photo-0", {"bright": "no"}, str(folders["llava"]))
     hidden = outcomes[4]
@@ -182,7 +221,7 @@ def test_a_killed_evaluation_goes_on(tmp_path: Path, folders, monkeypatch: pytes
     with (tmp_path / ".outcomes.jsonl.part").open("a") as journal:
         journal.write('{"item_id": "val_1')  # the line that was being written
     asked = []
-    import finetune.evaluate as module
+    import finetune.respondents as module
 
     real = module.iterate
 
@@ -200,7 +239,7 @@ def test_a_killed_evaluation_goes_on(tmp_path: Path, folders, monkeypatch: pytes
 
 def test_a_journal_of_another_benchmark_is_thrown_away(tmp_path: Path, folders) -> None:
     (tmp_path / ".outcomes.jsonl.part").write_text(
-        'someone-else\n{"item_id": "val_0", "letter": "B", "probabilities": {"A": 0.1, "B": 0.9}}\n'
+        'someone-else\n{"item_id": "val_0", "text": "B", "probabilities": {"A": 0.1, "B": 0.9}}\n'
     )
     outcomes = evaluate(str(folders["llava"]), None, benchmark(4), tmp_path / "outcomes.jsonl")
     assert not np.isclose(outcomes[0].probabilities["B"], 0.9)

@@ -9,10 +9,11 @@ import pytest
 from PIL import Image
 
 from synth import plugins
+from synth.contracts import Source
 from synth.errors import ImageError, SourceError
 from synth.geometry import project, unproject
 from synth.images import decode
-from synth.types import MetricDepth, RelativeDepth, Source, View
+from synth.types import MetricDepth, RelativeDepth, View
 
 FOLDER: Source = plugins.load(plugins.SOURCES, "folder")
 ROOMS: Source = plugins.load(plugins.SOURCES, "rooms")
@@ -152,7 +153,8 @@ def test_sidecar_truth_is_read_in_full(tmp_path: Path) -> None:
     assert set(views) == {"a.png", "b.png", "c.png", "plain.png"}  # neither the depth nor the mask file
     a = views["a.png"]
     assert (a.group, a.domain, a.licence) == ("kitchen", "indoor", "CC0")
-    assert (views["b.png"].group, views["b.png"].licence, views["plain.png"].truth) == ("b", "house", None)
+    assert (views["b.png"].group, views["b.png"].licence) == ("kitchen", "house")  # a.png leads to it
+    assert (views["plain.png"].group, views["plain.png"].truth) == ("plain", None)
     assert a.truth is not None and isinstance(a.truth.depth, MetricDepth)
     assert a.truth.depth.metres[3, 7] == pytest.approx((3 * 48 + 7) / 1000)
     assert not a.truth.depth.valid[0, 0] and a.truth.depth.valid[0, 1]

@@ -9,6 +9,7 @@ import pytest
 
 from synth.audit.truth import grade
 from synth.balance import choose
+from synth.geometry import mirror_box
 from synth.plugins import TASKS, load
 from synth.tasks import spatial_relation
 from synth.types import QA, Region, Skill
@@ -47,7 +48,7 @@ def test_the_answer_is_the_order_of_the_boxes_whichever_way_it_is_asked() -> Non
         (boxes(("cup", 20, 30, 40, 40), ("lamp", 63, 20, 50, 50)), "no_clear_order_horizontal"),  # 3 px of 200
         (boxes(("cup", 20, 30, 40, 40), ("cup", 150, 30, 20, 20), ("lamp", 90, 20, 50, 50)), "not_the_only_one"),
         (boxes(("cup", 20, 30, 40, 40), ("mug", 150, 30, 20, 20), ("lamp", 90, 20, 50, 50)), "two_names"),
-        (boxes(("cup", 0, 30, 40, 40), ("lamp", 90, 20, 50, 50)), "cut_by_edge"),
+        (boxes(("cup", 0, 30, 20, 30), ("lamp", 90, 20, 50, 50)), "cut_by_edge"),
         (boxes(("cup", 20, 30, 4, 4), ("lamp", 90, 20, 50, 50)), "tiny"),
         (boxes(("cup", 20, 30, 40, 40), ("lamp", 90, 20, 50, 50), score=0.4), "low_score"),
         (boxes(("cup", 20, 30, 40, 40), ("scissors", 90, 20, 50, 50)), "plural_name"),
@@ -78,7 +79,10 @@ def test_a_mirror_swaps_left_and_right_and_keeps_the_rest() -> None:
         scene = room(seed, 192, 192)
         other = mirrored(scene)
         for qa in ask("spatial_relation", scene, seed, WIDE)[0]:
-            seen = replace(qa, image_id=other.view.image_id)
+            boxes_px = {label: mirror_box(box, 192) for label, box in qa.provenance.measures["boxes_px"].items()}
+            measures = {**qa.provenance.measures, "boxes_px": boxes_px}
+            provenance = replace(qa.provenance, measures=measures)
+            seen = replace(qa, image_id=other.view.image_id, provenance=provenance)
             swapped = qa.provenance.measures["axis"] == "horizontal"
             assert grade(qa, scene.view, scene, TASK) == "right"
             assert grade(seen, other.view, other, TASK) == ("wrong" if swapped else "right")
@@ -129,3 +133,43 @@ def test_what_is_always_above_is_never_asked_but_what_goes_both_ways_is_balanced
     ]
     assert abs(lamp_higher.count("yes") - lamp_higher.count("no")) <= 2
     assert all(qa.skill is Skill.SPATIAL_RELATION for qa in kept)
+
+
+# ------------------------------------------------------------------------------------------------------ grading
+
+
+def graded_against(*true: tuple[Region, ...] | Region, complete: bool = True) -> set[str]:
+    """Grades of the horizontal questions about cup and lamp, against these true boxes."""
+    found, _ = asked(CUP_LEFT)
+    assert found
+    items = tuple(region for group in true for region in (group if isinstance(group, tuple) else (group,)))
+    truth = scene_of(RGB, [], [replace(detected(items), complete=complete, backend="truth")])
+    return {str(grade(qa, truth.view, truth, TASK)) for qa in found}
+
+
+def test_the_true_object_is_the_one_whose_box_was_asked_about() -> None:
+    lamp = boxes(("lamp", 88, 22, 52, 50))
+    assert graded_against(boxes(("cup", 22, 30, 40, 42)), lamp) == {"right"}
+    assert graded_against(boxes(("cup", 22, 30, 40, 42), ("cup", 5, 60, 20, 20)), lamp) == {"right"}  # both are left
+    # A second cup on the other side: "the cup" means neither.
+    assert graded_against(boxes(("cup", 22, 30, 40, 42), ("cup", 160, 60, 20, 20)), lamp) == {"wrong"}
+    # The only cup is elsewhere: what was asked about is none.
+    assert graded_against(boxes(("cup", 160, 30, 30, 40)), lamp) == {"wrong"}
+    assert graded_against(boxes(("cup", 160, 30, 30, 40)), lamp, complete=False) == {"undecidable"}
+    assert graded_against(lamp) == {"undecidable"}
+    crowd = replace(boxes(("cup", 150, 20, 40, 40))[0], crowd=True)
+    assert graded_against(boxes(("cup", 22, 30, 40, 42)), lamp, crowd) == {"undecidable"}
+
+
+def test_what_the_edge_cuts_is_asked_about_where_much_of_it_is_seen() -> None:
+    assert asked(boxes(("cup", 0, 30, 40, 40), ("lamp", 90, 20, 50, 50)))[0]
+
+
+def test_difficulty_falls_with_the_margin() -> None:
+    by_gap = []
+    for gap in (10, 30, 60):
+        found, _ = asked(boxes(("cup", 20, 30, 40, 40), ("lamp", 60 + gap, 20, 50, 50)))
+        by_gap.append({qa.difficulty for qa in found})
+    assert all(len(values) == 1 for values in by_gap)
+    first, second, third = (values.pop() for values in by_gap)
+    assert first > second > third > 0

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 
 from synth.audit.truth import grade
 from synth.balance import choose
+from synth.contracts import Trial
 from synth.geometry import apply_homography, generator
 from synth.plugins import TASKS, load, names
 from synth.tasks import counting, left_right, recognition, relative_depth, visual_correspondence
@@ -144,6 +145,37 @@ def test_marks_stand_on_flat_valid_places_away_from_the_border():
             assert 15 <= mark.x <= 305 and 15 <= mark.y <= 225
 
 
+def test_trials_are_random_and_answered_where_the_pair_would_be_asked():
+    scene = scene_of(RGB, [metric(two_planes(2.0, 4.0), "model")])
+
+    def tried(**options: float) -> list[Trial]:
+        return list(relative_depth.trials(scene, relative_depth.Options(**options), generator(0, "trials")))
+
+    wide, narrow, closed = tried(), tried(margin_metric=0.5, margin_metric_higher=100.0), tried(margin_metric=0.8)
+    assert len(wide) == len(narrow) == 200 and [t.marks for t in wide] == [t.marks for t in narrow]
+    for pair in wide:
+        a, b = pair.marks
+        across = (a.x < 64) != (b.x < 64)
+        by_an_edge = min(abs(a.x - 64), abs(b.x - 64)) < 4
+        assert (pair.answer == "") == (not across) or by_an_edge
+        if pair.answer:
+            assert pair.answer == ("A" if a.x < 64 else "B")
+    assert any(t.answer for t in wide) and not any(t.answer for t in closed)
+    for before, after in zip(wide, narrow, strict=True):
+        near, far = sorted(before.marks, key=lambda mark: mark.x)
+        assert after.answer == (before.answer if near.y > far.y else "")
+    relied = scene_of(RGB, [metric(two_planes(2.0, 4.0), "model"), metric(two_planes(4.0, 2.0), "flip")])
+    assert not any(t.answer for t in relative_depth.trials(relied, relative_depth.Options(), generator(0, "trials")))
+
+
+def test_difficulty_falls_as_the_depths_part():
+    hardest = []
+    for ratio in (1.3, 1.8, 2.6):
+        found, _ = ask("relative_depth", scene_of(RGB, [metric(two_planes(2.0, 2.0 * ratio))]))
+        hardest.append(max(qa.difficulty for qa in found))
+    assert hardest[0] > hardest[1] > hardest[2] > 0
+
+
 def test_a_models_depth_is_not_believed_on_mirrors_and_screens_but_truth_is():
     depth = two_planes(2.0, 4.0)
     glass = detected([region("wall-mirror", rectangle((128, 128), 64, 0, 64, 128))])
@@ -186,6 +218,8 @@ def chairs(n: int, score: float = 0.9) -> tuple[Region, ...]:
         ("thresholds_disagree", [detected((*chairs(3), *boxes(("chair", 60, 90, 20, 20), score=0.35)))]),
         ("overlap", [detected((*chairs(2), *boxes(("chair", 5, 5, 14, 20))))]),
         ("overlap", [detected((*chairs(2), *boxes(("sofa", 4, 4, 14, 20))))]),
+        ("overlap", [detected((*chairs(2), *boxes(("chair", 2, 2, 60, 40))))]),  # a box around a group
+        ("cut_by_edge", [detected((*chairs(2), *boxes(("chair", 124, 60, 4, 20))))]),
         ("tiny", [detected((*chairs(2), *boxes(("chair", 60, 90, 3, 3))))]),
         ("crowd", [detected((*chairs(2), replace(boxes(("chair", 60, 60, 50, 50))[0], crowd=True)))]),
         ("crowd", [detected((*chairs(2), replace(boxes(("", 60, 60, 50, 50))[0], crowd=True)))]),
@@ -308,14 +342,13 @@ def test_a_place_that_looks_like_the_truth_is_no_candidate():
 
 def test_position_alone_does_not_give_the_answer_away():
     found = [qa for seed in range(8) for scene in ROOMS for qa in ask("visual_correspondence", scene, seed)[0]]
-    nearest = 0
+    ranks = []
     for qa in found:
         ref = qa.panels[0].marks[0]
-        marks = qa.panels[1].marks
-        closest = min(marks, key=lambda m: np.hypot(m.x - ref.x, m.y - ref.y))
-        nearest += closest.label == said(qa)
-        assert (qa.stratum == "nearest") == (closest.label == said(qa))
-    assert 0 < nearest < len(found)
+        away = {mark.label: np.hypot(mark.x - ref.x, mark.y - ref.y) for mark in qa.panels[1].marks}
+        ranks.append(sum(gap < away[said(qa)] for gap in away.values()))
+        assert qa.stratum == f"{ranks[-1]} nearer"
+    assert {0, 1, 2} <= set(ranks)
 
 
 # ---------------------------------------------------------------------------------------------------- left and right

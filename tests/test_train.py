@@ -7,14 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from finetune.adapters import lora_targets, merge_adapter
+from finetune.adapters import lora_targets
 from finetune.checkpoints import CHECKPOINTS, DONE, newest_checkpoint
 from finetune.loading import load_model
+from finetune.merging import merge_adapter
 from finetune.precision import float32_attention, use_bf16
 from finetune.score import score
 from finetune.train import TrainConfig, check_step, read_record, train
 from synth.config import validate
-from synth.errors import ConfigError, DatasetError, RunError
+from synth.errors import BackendError, ConfigError, DatasetError, RunError
 from synth.guard.certificate import CLEAN
 from tests.small_vlms import colour_rows, questions, small_llava, small_qwen, write_rows
 
@@ -141,7 +142,7 @@ def test_a_training_killed_after_its_last_step_takes_no_other(
     """The schedule ends inside an epoch here: left to itself, the trainer would then take an eleventh step."""
     import finetune.train as module
 
-    def killed(*_: object) -> None:
+    def killed(*_: object, **__: object) -> None:
         raise KeyboardInterrupt
 
     run = config(llava, dataset, tmp_path / "run", max_steps=10, scheduler="constant")
@@ -209,9 +210,9 @@ def test_uncertified_data_is_refused_unless_asked_for(llava: Path, tmp_path: Pat
     rows = write_rows(tmp_path / "rows", colour_rows(16), verdict=None)
     with pytest.raises(DatasetError, match=r"no certificate\.json"):
         train(config(llava, rows, tmp_path / "run", max_steps=2))
-    record = train(config(llava, rows, tmp_path / "run", max_steps=2, allow_uncertified=True, shuffle_answers=True))
+    record = train(config(llava, rows, tmp_path / "run", max_steps=2, allow_uncertified=True, control="shuffled"))
     assert record.certificate == "no certificate.json"
-    assert record.shuffled_answers
+    assert record.control == "shuffled"
 
 
 def test_a_max_length_that_cuts_answers_is_refused_before_step_one(llava: Path, dataset: Path, tmp_path: Path) -> None:
@@ -281,3 +282,72 @@ def test_attention_runs_in_float32_under_autocast_and_is_restored() -> None:
         assert functional.scaled_dot_product_attention is original
     assert use_bf16("bf16", "cpu")
     assert not use_bf16("fp32", "cuda")
+
+
+# ------------------------------------------------------------------------------------ what is trained on, and how long
+
+
+def test_the_best_step_on_the_dev_set_is_kept_and_patience_ends_the_run(
+    llava: Path, dataset: Path, tmp_path: Path
+) -> None:
+    """A rate that ruins the model after it has learned: the kept weights are those of the best look, not the last."""
+    dev = {"share": 0.25, "every": 4, "patience": 3}
+    record = train(config(llava, dataset, tmp_path / "run", max_steps=60, dev=dev, scheduler="constant"))
+    assert record.dev is not None and record.dev.best_step is not None
+    looks = dict(record.dev.accuracy)
+    assert looks[record.dev.best_step] == max(looks.values())
+    assert record.dev.stopped_early and record.steps == record.dev.best_step + 3 * 4
+    assert record.dev.questions == 24 and record.rows == 72
+    assert accuracy(llava, tmp_path / "run") > 0.8
+
+
+def test_a_killed_run_with_a_dev_set_ends_in_the_same_weights(llava: Path, dataset: Path, tmp_path: Path) -> None:
+    """Looks, patience, curriculum and replay go on where they were."""
+    from safetensors.torch import load_file
+
+    settings = {
+        "max_steps": 10,
+        "dev": {"share": 0.2, "every": 3, "patience": 9},
+        "replay": {"path": str(dataset), "share": 0.25},
+        "curriculum": "staged",
+    }
+    whole = train(config(llava, dataset, tmp_path / "whole", **settings))
+
+    def killed(done: int, total: int) -> None:
+        if done >= 8:
+            raise KeyboardInterrupt
+
+    run = config(llava, dataset, tmp_path / "run", **settings)
+    with pytest.raises(KeyboardInterrupt):
+        train(run, killed)
+    record = train(run)
+    assert record.resumed_at == 6
+    assert record.dev == whole.dev
+    assert [step for step, _ in whole.dev.accuracy] == [3, 6, 9, 10], "the last step is looked at as well"
+    a, b = (load_file(tmp_path / name / "adapter_model.safetensors") for name in ("whole", "run"))
+    assert all((a[name] == b[name]).all() for name in a)
+
+
+def test_variants_and_another_adapter_to_go_on_from(qwen: Path, dataset: Path, tmp_path: Path) -> None:
+    import json
+
+    first = train(config(qwen, dataset, tmp_path / "dora", max_steps=2, use_dora=True, use_rslora=True))
+    saved = json.loads((tmp_path / "dora" / "adapter_config.json").read_text())
+    assert saved["use_dora"] and saved["use_rslora"]
+    second = train(config(qwen, dataset, tmp_path / "next", max_steps=2, adapter=str(tmp_path / "dora"), lora_r=4))
+    assert second.trainable_parameters == first.trainable_parameters
+    assert json.loads((tmp_path / "next" / "adapter_config.json").read_text())["r"] == 8
+    with pytest.raises(BackendError, match="no adapter_config"):
+        train(config(qwen, dataset, tmp_path / "none", max_steps=2, adapter=str(tmp_path)))
+
+
+def test_four_bit_weights_without_a_gpu_are_refused_before_anything_is_written(
+    llava: Path, dataset: Path, tmp_path: Path
+) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        pytest.skip("there is a GPU")
+    with pytest.raises(BackendError, match="need a GPU"):
+        train(config(llava, dataset, tmp_path / "run", quantization="4bit"))
+    assert not (tmp_path / "run").exists()

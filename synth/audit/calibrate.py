@@ -2,8 +2,9 @@
 
 A margin that is right for one depth model indoors is wrong for another in a street, so it is measured: candidates are
 made with the dial wide open, graded against truth, and the dial is closed until the lower bound of the precision of
-what is left reaches the target. Where no setting does, the task is off for that domain. Intervals take candidates as
-independent; those of one photo are not, so a setting also needs candidates of several source groups.
+what is left reaches the target. Where no setting does, the task is off for that domain, or a stratum alone where the
+task's dial can close it. Intervals take candidates as independent; those of one photo are not, so a setting also needs
+candidates of several source groups, and must still reach the target without any one of them.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from dataclasses import dataclass
 import numpy as np
 
 from synth.audit.truth import Graded
+from synth.contracts import Dial, Task
 from synth.diagnosis.statistics import wilson
-from synth.types import Dial, JsonValue, Task
+from synth.types import JsonValue
 
 ANY = ""
 """The domain of photos of which nothing is known: calibrated on all domains together, each weighing the same."""
-MIN_GROUPS = 4
-"""Source groups (scenes, videos) that a setting must be seen on."""
+MIN_GROUPS = 3
+"""Source groups (scenes, videos) that a setting must be seen on: fewer cannot contradict one another."""
 _STEPS = 200
 
 
@@ -38,6 +40,8 @@ class Point:
     kept: float
     """Share of the decidable candidates that pass."""
     groups: int
+    without: float
+    """The least precision that is left when one source group is taken out."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,7 +59,10 @@ class Curve:
 
 
 def calibrate_task(task: Task, graded: Sequence[Graded], target: float) -> list[Curve]:
-    """A curve for each dial of the task with candidates, in every domain and in all together.
+    """A curve for each dial whose measure occurs at all, in every domain and in all together.
+
+    A dial without candidates in a domain is off there, and so is a task without any: nothing is known of what it would
+    let through.
 
     Args:
         task: with at least one dial.
@@ -63,13 +70,13 @@ def calibrate_task(task: Task, graded: Sequence[Graded], target: float) -> list[
         target: least Wilson lower bound of the precision, 0..1.
     """
     mine = [g for g in graded if g.qa.task == task.name and g.grade != "undecidable"]
+    dials = [dial for dial in task.dials if any(dial.measure in g.qa.provenance.measures for g in mine)]
     curves = []
     for domain in (*sorted({g.domain for g in mine} - {ANY}), ANY):
         here = [g for g in mine if domain in (ANY, g.domain)]
-        for dial in task.dials:
+        for dial in dials or task.dials:
             seen = [g for g in here if dial.stratum in ("", g.qa.stratum) and dial.measure in g.qa.provenance.measures]
-            if seen:
-                curves.append(_curve(task.name, domain, dial, seen, target))
+            curves.append(_curve(task.name, domain, dial, seen, target))
     return curves
 
 
@@ -78,10 +85,14 @@ def _curve(task: str, domain: str, dial: Dial, graded: Sequence[Graded], target:
     right = np.array([g.grade == "right" for g in graded])
     groups = np.array([g.group for g in graded])
     domains = np.array([g.domain for g in graded])
-    points = tuple(_points(values, right, groups, domains, dial))
-    chosen = next((point for point in points if point.groups >= MIN_GROUPS and point.low >= target), None)
+    points = tuple(_points(values, right, groups, domains, dial)) if graded else ()
+    chosen = next((point for point in points if _holds(point, target)), None)
     off = "" if chosen else _why_off(points, target)
     return Curve(task=task, domain=domain, dial=dial, points=points, chosen=chosen, off=off)
+
+
+def _holds(point: Point, target: float) -> bool:
+    return point.groups >= MIN_GROUPS and min(point.low, point.without) >= target
 
 
 def _points(
@@ -90,13 +101,14 @@ def _points(
     names, counts = np.unique(domains, return_counts=True)
     weight = dict(zip(names, len(values) / (len(names) * counts), strict=True))
     weights = np.array([weight[name] for name in domains])
+    each = {group: groups == group for group in np.unique(groups)}
     steps = np.unique(np.quantile(values, np.linspace(0, 1, _STEPS, endpoint=False), method="lower"))
     for value in (dial.loose, *(float(step) for step in steps if step > dial.loose)):
         passed = values > value
         n = int(passed.sum())
         if not n:
             return
-        share = float((weights * right)[passed].sum() / weights[passed].sum())
+        share = _share(weights, right, passed)
         # Weighted candidates are worth fewer than they count (Kish's effective sample size).
         worth = min(n, round(float(weights[passed].sum() ** 2 / (weights[passed] ** 2).sum())))
         low = wilson(min(worth, round(share * worth)), worth)[0] if share < 1 else wilson(worth, worth)[0]
@@ -108,7 +120,14 @@ def _points(
             low=low,
             kept=float(weights[passed].sum() / weights.sum()),
             groups=len(set(groups[passed])),
+            without=min(_share(weights, right, passed & ~mine) for mine in each.values()),
         )
+
+
+def _share(weights: np.ndarray, right: np.ndarray, passed: np.ndarray) -> float:
+    """Weighted precision; 1 where nothing passes."""
+    total = float(weights[passed].sum())
+    return float((weights * right)[passed].sum()) / total if total else 1.0
 
 
 def _measure(graded: Graded, dial: Dial) -> float:
@@ -122,11 +141,13 @@ def _why_off(points: Sequence[Point], target: float) -> str:
     wide = [point for point in points if point.groups >= MIN_GROUPS]
     if not wide:
         groups = max((point.groups for point in points), default=0)
+        if not groups:
+            return "no candidate that the truth decides"
         return f"truth of {groups} source groups is too little (at least {MIN_GROUPS})"
-    best = max(wide, key=lambda point: point.low)
+    best = max(wide, key=lambda point: min(point.low, point.without))
     return (
-        f"no setting reaches {target:g}: at best {best.right} of {best.n} right "
-        f"({best.precision:.3f}, lower bound {best.low:.3f}) at {best.value:.3g}"
+        f"no setting reaches {target:g}: at best {best.right} of {best.n} right ({best.precision:.3f}, lower bound "
+        f"{best.low:.3f}, {best.without:.3f} without one source group) at {best.value:.3g}"
     )
 
 
@@ -154,14 +175,26 @@ def calibration_json(
 
 
 def _entry(curves: Sequence[Curve]) -> dict[str, JsonValue]:
-    """One domain: all dials of a task must have a setting, or the task is off there."""
-    off = [f"{curve.dial.stratum or curve.dial.option}: {curve.off}" for curve in curves if curve.off]
-    evidence: dict[str, JsonValue] = {}
+    """One domain: every dial of a task must have a setting or be closed, and not all closed; else the task is off."""
+    options: dict[str, JsonValue] = {}
+    closed: dict[str, JsonValue] = {}
+    reasons, off = [], False
     for curve in curves:
-        point = curve.chosen
-        evidence[curve.dial.option] = None if point is None else _point_json(point)
-    options: dict[str, JsonValue] = {c.dial.option: _up(c.chosen.value) for c in curves if c.chosen}
-    return {"off": "; ".join(off) or None, "options": {} if off else options, "evidence": evidence}
+        dial = curve.dial
+        if curve.chosen is not None:
+            options[dial.option] = _up(curve.chosen.value)
+            continue
+        reasons.append(f"{dial.stratum or dial.option}: {curve.off}")
+        off |= dial.closed is None
+        if dial.closed is not None:
+            options[dial.option], closed[dial.option] = dial.closed, curve.off
+    off |= len(reasons) == len(curves)
+    return {
+        "off": "; ".join(reasons) if off else None,
+        "options": {} if off else options,
+        "closed": {} if off else closed,
+        "evidence": {c.dial.option: None if c.chosen is None else _point_json(c.chosen) for c in curves},
+    }
 
 
 def _up(value: float) -> float:
@@ -177,6 +210,7 @@ def _point_json(point: Point) -> dict[str, JsonValue]:
         "low": round(point.low, 4),
         "kept": round(point.kept, 4),
         "groups": point.groups,
+        "without": round(point.without, 4),
     }
 
 

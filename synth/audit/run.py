@@ -8,19 +8,27 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 from synth.audit.calibrate import Curve, calibrate_task, calibration_json
-from synth.audit.truth import Graded, grade, summarise
+from synth.audit.cues import asked_of
+from synth.audit.depths import nearer
+from synth.audit.leaks import shortcuts_json
+from synth.audit.shortcuts import find_shortcuts
+from synth.audit.thinning import thin
+from synth.audit.truth import Graded, Tried, grade, summarise
+from synth.audit.wrong import Wrong, wrong_label
 from synth.balance import choose
+from synth.contracts import Need
 from synth.errors import ConfigError, ImageError, SourceError
 from synth.geometry import generator
 from synth.images import decode
 from synth.perception.perceive import missing_needs
+from synth.perception.two_views import load_partners
 from synth.plugins import CHECKS, DEPTH, REGIONS, TASKS, load, load_all
-from synth.recipe import Recipe, Stages, TaskConfig, perceiver_of, quotas_of, resolve_recipe
-from synth.types import QA, Drop, Frame, JsonValue, Need, Scene, View
+from synth.recipe import Recipe, Stages, TaskConfig, partners_of, perceiver_of, quotas_of, resolve_recipe
+from synth.types import QA, Drop, Frame, JsonValue, Scene, View
 
 BATCH = 8
 Groups: TypeAlias = Literal["all", "even", "odd"]
@@ -38,6 +46,8 @@ class AuditResult:
     n_images: int
     summary: Mapping[str, JsonValue]
     """audit.json."""
+    wrong: tuple[Wrong, ...] = ()
+    """The evidence against every label that is wrong."""
 
 
 def audit(
@@ -45,42 +55,73 @@ def audit(
     progress: Callable[[int, int], None] | None = None,
     limit: int | None = None,
     groups: Groups = "all",
+    *,
+    grades_only: bool = False,
 ) -> AuditResult:
-    """Grade every candidate of the recipe's tasks on a source with truth. Raises SourceError where no photo has any."""
+    """Grade every candidate of the recipe's tasks on a source with truth. Raises SourceError where no photo has any.
+
+    `grades_only` leaves out the summary and the evidence, which take long with the many candidates of a calibration.
+    """
     stages = resolve_recipe(recipe, quotas_of(recipe, None))
     items = list(stages.source.list(stages.source_options))[:limit]
     if stages.source.prepare is not None:
         stages.source.prepare(items, stages.source_options, recipe.engine.workers, None)
     perceiver = perceiver_of(recipe, stages)
+    partners = partners_of(recipe, stages, items)
     graded: list[Graded] = []
+    tried: list[Tried] = []
     drops: list[Drop] = []
+    wrong: list[Wrong] = []
+    sizes: dict[str, tuple[int, int]] = {}
     with_truth = n_images = 0
     frames: list[Frame] = []
+    others: list[list[Frame]] = []
     half = _Half(groups)
     for done, item in enumerate(items, 1):
         try:
             view = stages.source.load(item, stages.source_options)
             if half.takes(view):
                 frames.append(Frame(view=view, rgb=decode(view.data)))
+                found, lost = load_partners(
+                    partners.get(item.key, ()), lambda other: stages.source.load(other, stages.source_options), {}
+                )
+                others.append(found)
+                drops += lost
                 with_truth += view.truth is not None
                 n_images += 1
         except ImageError as error:
             drops.append(Drop(stage="source", task="", image=item.key, reason=error.reason, example=error.message))
         if frames and (len(frames) == BATCH or done == len(items)):
-            for frame, scene in zip(frames, perceiver.perceive(frames, stages.needs, recipe.seed), strict=True):
+            scenes = perceiver.perceive(frames, stages.needs, recipe.seed, others)
+            for frame, scene in zip(frames, scenes, strict=True):
                 if isinstance(scene, Drop):
                     drops.append(scene)
                 else:
-                    graded += _graded(scene, _truth_scene(frame), stages, recipe.seed, drops)
-            frames = []
+                    truth = replace(truth_scene(frame), seconds=scene.seconds)
+                    mine = list(_graded(scene, truth, stages, recipe.seed, drops))
+                    graded += mine
+                    if grades_only:
+                        continue
+                    wrong += (wrong_label(one, scene, truth) for one in mine if one.grade == "wrong")
+                    sizes[frame.view.image_id] = (frame.view.width, frame.view.height)
+                    tried += _tried(scene, truth, stages, recipe.seed)
+            frames, others = [], []
         if progress is not None:
             progress(done, len(items))
     if not with_truth:
         raise SourceError(
             "no photo of this source has truth to grade against", fix="see `synth/sources/folder.py`: truth.jsonl"
         )
-    summary = summarise(graded, list(stages.tasks), n_images, _balanced([g.qa for g in graded], recipe.seed))
-    return AuditResult(graded=tuple(graded), drops=tuple(drops), n_images=n_images, summary=summary)
+    if grades_only:
+        return AuditResult(graded=tuple(graded), drops=tuple(drops), n_images=n_images, summary={})
+    asked = {g.qa.qa_id: asked_of(g.qa, sizes[g.qa.image_id], g.group) for g in graded}
+    left_out = thin(list(asked.values()), recipe.seed).left_out if recipe.output.thin else {}
+    balanced = _balanced([g.qa for g in graded if g.qa.qa_id not in left_out], recipe.seed)
+    summary = {
+        **summarise(graded, list(stages.tasks), n_images, balanced, tried),
+        "shortcuts": shortcuts_json(find_shortcuts([asked[qa.qa_id] for qa in balanced])),
+    }
+    return AuditResult(graded=tuple(graded), drops=tuple(drops), n_images=n_images, summary=summary, wrong=tuple(wrong))
 
 
 class _Half:
@@ -116,7 +157,7 @@ def calibrate(
     task of the recipe has a dial, SourceError where no photo has truth.
     """
     recipe = recipe.model_copy(update={"calibration": None, "tasks": _opened(recipe)})
-    result = audit(recipe, progress, groups=groups)
+    result = audit(recipe, progress, groups=groups, grades_only=True)
     curves = [curve for name in recipe.tasks for curve in calibrate_task(load(TASKS, name), result.graded, target)]
     stages = resolve_recipe(recipe, quotas_of(recipe, None))
     roles = {_ROLES[need] for need in stages.needs if need in _ROLES}
@@ -144,7 +185,7 @@ def _balanced(candidates: Sequence[QA], seed: int) -> list[QA]:
     kept: list[QA] = []
     for skill in skills:
         mine = [qa for qa in candidates if qa.skill == skill]
-        kept += choose(mine, len(mine), seed)[0]
+        kept += choose(mine, len(mine), seed, together=load(TASKS, mine[0].task).strata)[0]
     return kept
 
 
@@ -153,6 +194,26 @@ def _graded(scene: Scene, truth: Scene, stages: Stages, seed: int, drops: list[D
         task = stages.tasks[qa.task][0]
         verdict = grade(qa, scene.view, truth, task)
         yield Graded(qa=qa, image=scene.view.name, domain=scene.view.domain, grade=verdict, group=scene.view.group)
+
+
+def _tried(scene: Scene, truth: Scene, stages: Stages, seed: int) -> Iterator[Tried]:
+    """How many random pairs of places the truth decides, and how many of these each task would ask about."""
+    for name, (task, default) in stages.tasks.items():
+        if task.trials is None or not scene.depths or not truth.depths:
+            continue
+        options = stages.options_for(name, default, scene.view.domain)
+        rng = generator(seed, f"{name}/trials", scene.view.image_id)
+        pairs = list(task.trials(scene, default if isinstance(options, str) else options, rng))
+        told = [nearer(pair.marks, scene.view, truth) for pair in pairs]
+        off = isinstance(options, str)
+        known = [("" if off else pair.answer, by_truth) for pair, by_truth in zip(pairs, told, strict=True) if by_truth]
+        yield Tried(
+            task=name,
+            domain=scene.view.domain,
+            decided=len(known),
+            kept=sum(bool(answer) for answer, _ in known),
+            right=sum(answer == by_truth for answer, by_truth in known),
+        )
 
 
 def _candidates(scene: Scene, stages: Stages, seed: int, drops: list[Drop]) -> Iterator[QA]:
@@ -170,8 +231,8 @@ def _candidates(scene: Scene, stages: Stages, seed: int, drops: list[Drop]) -> I
                 yield result
 
 
-def _truth_scene(frame: Frame) -> Scene:
-    """The scene as the truth tells it; empty where the photo brings none."""
+def truth_scene(frame: Frame) -> Scene:
+    """The photo as its truth tells it; empty where the photo brings none."""
     depth, regions = load(DEPTH, "truth"), load(REGIONS, "truth")
     depths = depth.load(depth.options())([frame])
     found = regions.load(regions.options())([frame])

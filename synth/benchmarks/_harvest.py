@@ -7,8 +7,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from synth.contracts import BenchmarkData
 from synth.errors import BenchmarkError
-from synth.types import LETTERS, BenchmarkData, Item
+from synth.types import LETTERS, Item
 
 _FIX = "get the whole benchmark again, or set allow_partial: true to go on with this part of it"
 

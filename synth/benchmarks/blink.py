@@ -19,10 +19,11 @@ from typing import Literal
 from synth.benchmarks._choices import letter_of
 from synth.benchmarks._harvest import Harvest
 from synth.benchmarks._tables import Pictures, Row, TableOptions, fetch, files_of, locate, open_table, read_rows
+from synth.contracts import Benchmark, BenchmarkData
 from synth.dataset.prompt import item_prompt
 from synth.errors import BenchmarkError
 from synth.files import sha256_file
-from synth.types import Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.types import Item, PluginOptions, Progress, Skill, narrow
 
 
 @dataclass(frozen=True)

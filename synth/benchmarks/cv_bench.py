@@ -9,8 +9,9 @@ from __future__ import annotations
 from synth.benchmarks._choices import letter_of
 from synth.benchmarks._harvest import Harvest
 from synth.benchmarks._tables import TableOptions, open_table
+from synth.contracts import Benchmark, BenchmarkData
 from synth.dataset.prompt import item_prompt
-from synth.types import Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.types import Item, PluginOptions, Progress, Skill, narrow
 
 N_ITEMS = 2638
 SKILLS = {

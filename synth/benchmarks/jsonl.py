@@ -14,9 +14,10 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from synth.benchmarks._tables import Pictures
+from synth.contracts import Benchmark, BenchmarkData
 from synth.dataset.prompt import item_prompt
 from synth.errors import BenchmarkError
-from synth.types import LETTERS, Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.types import LETTERS, Item, PluginOptions, Progress, Skill, narrow
 
 _FIX = "see the docstring of synth.benchmarks.jsonl for the keys"
 

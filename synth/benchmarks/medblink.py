@@ -14,9 +14,10 @@ from pydantic import BaseModel, ConfigDict, Field
 from synth.benchmarks._choices import letter_of, split_options
 from synth.benchmarks._harvest import Harvest
 from synth.benchmarks._tables import Row, Table, TableOptions, open_table
+from synth.contracts import Benchmark, BenchmarkData
 from synth.dataset.prompt import item_prompt
 from synth.errors import BenchmarkError
-from synth.types import LETTERS, Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.types import LETTERS, Item, PluginOptions, Progress, Skill, narrow
 
 N_ITEMS = 1429
 _PATTERNS = ("**/*.parquet", "**/*.tsv", "**/*.jsonl", "**/*.csv")

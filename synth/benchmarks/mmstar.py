@@ -12,8 +12,9 @@ from collections import Counter
 from synth.benchmarks._choices import glued_options, letter_of
 from synth.benchmarks._harvest import Harvest
 from synth.benchmarks._tables import Row, TableOptions, open_table
+from synth.contracts import Benchmark, BenchmarkData
 from synth.dataset.prompt import item_prompt
-from synth.types import Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.types import Item, PluginOptions, Progress, Skill, narrow
 
 N_PER_CATEGORY = 250
 CATEGORIES = (

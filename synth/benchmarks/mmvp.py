@@ -11,9 +11,10 @@ from __future__ import annotations
 from synth.benchmarks._choices import letter_of, split_options
 from synth.benchmarks._harvest import Harvest
 from synth.benchmarks._tables import Row, Table, TableOptions, open_table
+from synth.contracts import Benchmark, BenchmarkData
 from synth.dataset.prompt import item_prompt
 from synth.errors import BenchmarkError
-from synth.types import Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.types import Item, PluginOptions, Progress, Skill, narrow
 
 N_ITEMS = 300
 CATEGORY = "clip_blind_pair"

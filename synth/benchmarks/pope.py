@@ -11,9 +11,10 @@ import re
 from synth.benchmarks._choices import YES_NO, letter_of
 from synth.benchmarks._harvest import Harvest
 from synth.benchmarks._tables import Row, TableOptions, open_table
+from synth.contracts import Benchmark, BenchmarkData
 from synth.dataset.prompt import item_prompt
 from synth.errors import BenchmarkError
-from synth.types import Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.types import Item, PluginOptions, Progress, Skill, narrow
 
 N_ITEMS = 9000
 CATEGORIES = ("random", "popular", "adversarial")

@@ -9,8 +9,9 @@ from __future__ import annotations
 from synth.benchmarks._choices import glued_options, is_letter, letter_of
 from synth.benchmarks._harvest import Harvest
 from synth.benchmarks._tables import Row, TableOptions, open_table
+from synth.contracts import Benchmark, BenchmarkData
 from synth.dataset.prompt import item_prompt
-from synth.types import Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.types import Item, PluginOptions, Progress, Skill, narrow
 
 N_ROWS = 765
 CATEGORY = "real_world"

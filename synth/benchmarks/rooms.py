@@ -9,11 +9,12 @@ benchmark's own; no task of ours uses them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
+from synth.contracts import Benchmark, BenchmarkData
 from synth.errors import BenchmarkError
 from synth.geometry import generator, patch
 from synth.images import encode_png
@@ -21,17 +22,7 @@ from synth.marks import draw_marks
 from synth.rooms import store
 from synth.rooms.objects import COLOURS, KINDS
 from synth.rooms.render import RENDERER_VERSION, RoomFrame
-from synth.types import (
-    LETTERS,
-    Benchmark,
-    BenchmarkData,
-    Item,
-    Mark,
-    PluginOptions,
-    Progress,
-    Skill,
-    narrow,
-)
+from synth.types import LETTERS, Box, Item, Mark, PluginOptions, Progress, Skill, narrow
 
 STUFF = ("floor", "wall", "ceiling", "window")
 SKILLS = {
@@ -80,6 +71,7 @@ class _Ask:
     answer: int
     marks: tuple[Mark, ...]
     tags: Mapping[str, str]
+    boxes: tuple[Box, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -154,6 +146,7 @@ def _item(category: str, index: int, ask: _Ask, frame: RoomFrame, rng: np.random
         tags=ask.tags,
         marks=(ask.marks,),
         clean=(_clean_name(frame),),
+        boxes=(ask.boxes,),
     )
 
 
@@ -255,7 +248,8 @@ def _object_colour(frame: RoomFrame, rng: np.random.Generator, want: _Want) -> _
         return None
     chosen = alone[int(rng.integers(len(alone)))]
     question = f"What colour is the {frame.names[chosen]}?"
-    return _options(question, frame.colours[chosen], tuple(COLOURS), want, rng, ())
+    ask = _options(question, frame.colours[chosen], tuple(COLOURS), want, rng, ())
+    return replace(ask, boxes=(_box(frame, chosen),))
 
 
 def _options(
@@ -291,6 +285,12 @@ def _areas(frame: RoomFrame) -> dict[int, int]:
     """Visible pixels of every instance."""
     ids, counts = np.unique(frame.ids[frame.ids >= 0], return_counts=True)
     return {int(i): int(n) for i, n in zip(ids, counts, strict=True)}
+
+
+def _box(frame: RoomFrame, instance: int) -> Box:
+    """Box of an instance's visible pixels."""
+    rows, columns = np.nonzero(frame.ids == instance)
+    return float(columns.min()), float(rows.min()), float(columns.max() + 1), float(rows.max() + 1)
 
 
 def _large(frame: RoomFrame) -> list[int]:

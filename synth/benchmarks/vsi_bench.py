@@ -16,9 +16,10 @@ from pydantic import Field
 from synth.benchmarks._choices import letter_of, without_letters
 from synth.benchmarks._harvest import Harvest
 from synth.benchmarks._tables import Row, TableOptions, open_table
+from synth.contracts import Benchmark, BenchmarkData
 from synth.dataset.prompt import item_prompt
 from synth.errors import BenchmarkError
-from synth.types import Benchmark, BenchmarkData, Item, PluginOptions, Progress, Skill, narrow
+from synth.types import Item, PluginOptions, Progress, Skill, narrow
 
 N_ROWS = 5130
 SKILLS = {

@@ -6,8 +6,9 @@ import re
 
 import numpy as np
 
+from synth.contracts import Check, Task
 from synth.marks import OUTLINE_RADIUS, mark_scale
-from synth.types import QA, Check, Mark, Panel, Scene, Task, Verdict
+from synth.types import QA, Mark, Panel, Rgb, Scene, Verdict
 
 _NAMED = re.compile(r"\b(?:[Mm]arks?|[Pp]oints?|[Ll]etter|[Pp]laces?) ([A-Z]|REF)\b(?:(?:,| and| or) ([A-Z])\b)*")
 _APART = 2.2
@@ -17,9 +18,10 @@ _APART = 2.2
 def judge(qa: QA, scene: Scene, task: Task) -> Verdict:
     """Keeps a QA whose marks can be drawn and fit its words."""
     for panel in qa.panels:
-        if panel.image == "pair" and scene.pair is None:
+        rgb = scene.picture(panel)
+        if rgb is None:
             return Verdict(keep=False, reason="no_pair", detail="a mark in a second picture that is not there")
-        fault = _fault(panel, scene)
+        fault = _fault(panel, rgb)
         if fault is not None:
             return fault
     labels = {mark.label for panel in qa.panels for mark in panel.marks}
@@ -37,8 +39,7 @@ def _names(text: str) -> list[str]:
     return [name for found in _NAMED.finditer(text) for name in found.groups() if name]
 
 
-def _fault(panel: Panel, scene: Scene) -> Verdict | None:
-    rgb = scene.pair.rgb if panel.image == "pair" and scene.pair is not None else scene.rgb
+def _fault(panel: Panel, rgb: Rgb) -> Verdict | None:
     height, width = rgb.shape[:2]
     ring = OUTLINE_RADIUS * mark_scale(width, height)
     labels = [mark.label for mark in panel.marks]

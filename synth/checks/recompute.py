@@ -5,7 +5,8 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 
-from synth.types import QA, Check, Provenance, Scene, Task, Verdict
+from synth.contracts import Check, Task
+from synth.types import QA, Provenance, Scene, Verdict
 
 
 def judge(qa: QA, scene: Scene, task: Task) -> Verdict:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from synth.types import LETTERS, QA, Check, Scene, Task, Verdict
+from synth.contracts import Check, Task
+from synth.types import LETTERS, QA, Scene, Verdict
 
 BENCHMARK_WORDING = re.compile(
     r"which point is closer to the camera\?$"

@@ -1,4 +1,4 @@
-"""From work shards to the finished dataset: choose under the quotas, split by source group, write the files."""
+"""From candidates to the finished dataset: choose under the quotas, split by source group, write the files."""
 
 from __future__ import annotations
 
@@ -14,19 +14,24 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from synth.audit.cues import Asked
+from synth.audit.thinning import Thinned, thin
 from synth.balance import choose
+from synth.dataset.candidates import LIGHT_COLUMNS
 from synth.dataset.shards import ROW_GROUP, iterate, write_parquet
 from synth.files import sha256_file, sync_folder
 from synth.findings import Plan, Quota
+from synth.plugins import TASKS, load
 from synth.types import Drop, JsonValue
 
 BANDS = ("easy", "medium", "hard")
-LIGHT_COLUMNS = ("qa_id", "task", "skill", "stratum", "answer", "image_ids", "source_group", "difficulty")
+MIN_LEFT = 0.25
+"""Share of a skill's pairs that thinning must leave."""
 
 
 @dataclass(frozen=True)
 class Light:
-    """What balance needs to know of a row."""
+    """What balance needs to know of a candidate."""
 
     qa_id: str
     task: str
@@ -36,6 +41,16 @@ class Light:
     image_id: str
     group: str
     difficulty: float = 0.0
+    shard: int = 0
+    """Place of its shard among those that were read."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Selection:
+    """What the quotas take of the candidates, and what was left out."""
+
+    kept: tuple[Light, ...]
+    drops: tuple[Drop, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,21 +63,43 @@ class Assembled:
     drops: tuple[Drop, ...]
 
 
-def assemble(
-    shards: Sequence[Path], plan: Plan, out: Path, *, seed: int, rows_per_file: int, validation_share: float
-) -> Assembled:
-    """Choose the quotas' pairs from the shards and write `out/data/{split}-00000-of-000NN.parquet`.
+def read_lights(shards: Sequence[Path]) -> list[Light]:
+    """What balance needs to know of every candidate in the work shards."""
+    return [light for number, path in enumerate(shards) for light in _lights(path, number)]
 
-    The choice depends on the rows and the seed only. The folder appears whole, by a rename.
-    """
-    lights = [light for path in shards for light in _lights(path)]
+
+def select(lights: Sequence[Light], plan: Plan, seed: int) -> Selection:
+    """Choose each quota's pairs. The choice depends on the candidates and the seed only."""
     kept: list[Light] = []
     drops: list[Drop] = []
     for quota in plan.quotas:
         mine = [row for row in lights if row.task == quota.task and row.skill == quota.skill]
-        chosen, lost = choose_quota(mine, quota, seed)
+        chosen, lost = choose_quota(mine, quota, seed, load(TASKS, quota.task).strata)
         kept += chosen
         drops += lost
+    return Selection(kept=tuple(kept), drops=tuple(drops))
+
+
+def thin_candidates(lights: Sequence[Light], pairs: Sequence[Asked], plan: Plan, seed: int) -> Thinned:
+    """What to leave out so that a solver which does not look is no better than chance.
+
+    A skill of which less than MIN_LEFT would be left keeps its pairs: what leaks through and through must be mended in
+    the task, and the run says so (`synth.audit.leaks`). `pairs`: the same candidates.
+    """
+    thinned = thin(pairs, seed)
+    left = [one for one in lights if one.qa_id not in thinned.left_out]
+    before, after = (Counter(one.skill for one in select(some, plan, seed).kept) for some in (lights, left))
+    return thinned.without({skill for skill, n in before.items() if after[skill] < MIN_LEFT * n})
+
+
+def assemble(
+    drawn: Sequence[Path], selection: Selection, out: Path, *, seed: int, rows_per_file: int, validation_share: float
+) -> Assembled:
+    """Write the selected rows of the drawn shards to `out/data/{split}-00000-of-000NN.parquet`.
+
+    The folder appears whole, by a rename.
+    """
+    kept = selection.kept
     splits = _split({row.group for row in kept}, seed, validation_share)
     by_split = {name: {row.qa_id for row in kept if splits[row.group] == name} for name in ("train", "validation")}
     temporary, final = out / ".data.tmp", out / "data"
@@ -71,12 +108,12 @@ def assemble(
     files: list[Mapping[str, JsonValue]] = []
     for split, ids in by_split.items():
         if ids:
-            files += _write_split(shards, split, ids, temporary, rows_per_file)
+            files += _write_split(drawn, split, ids, temporary, rows_per_file)
     shutil.rmtree(final, ignore_errors=True)
     temporary.replace(final)
     sync_folder(out)
     counts = {name: len(ids) for name, ids in by_split.items() if ids}
-    return Assembled(files=tuple(files), kept=tuple(kept), splits=counts, drops=tuple(drops))
+    return Assembled(files=tuple(files), kept=kept, splits=counts, drops=selection.drops)
 
 
 def band_of(difficulty: float) -> str:
@@ -84,21 +121,24 @@ def band_of(difficulty: float) -> str:
     return BANDS[min(2, int(3 * difficulty))]
 
 
-def choose_quota(rows: Sequence[Light], quota: Quota, seed: int) -> tuple[list[Light], list[Drop]]:
-    """Balanced pairs of one quota, and what was left out.
+def choose_quota(
+    rows: Sequence[Light], quota: Quota, seed: int, together: Sequence[str] = ()
+) -> tuple[list[Light], list[Drop]]:
+    """Balanced pairs of one quota, and what was left out; nothing where one of the strata `together` is missing.
 
     With shares of difficulty each band is balanced by itself, and what a band lacks comes from the others.
     """
     if not quota.difficulty:
-        return choose(rows, quota.n, seed)
+        return choose(rows, quota.n, seed, together=together)
     kept: list[Light] = []
     drops: list[Drop] = []
     for band in BANDS:
         mine = [row for row in rows if band_of(row.difficulty) == band]
-        chosen, _ = choose(mine, round(quota.n * quota.difficulty.get(band, 0.0)), seed)
+        chosen, _ = choose(mine, round(quota.n * quota.difficulty.get(band, 0.0)), seed, together=together)
         kept += chosen
     ids = {row.qa_id for row in kept}
-    more, drops = choose([row for row in rows if row.qa_id not in ids], max(0, quota.n - len(kept)), seed)
+    rest = [row for row in rows if row.qa_id not in ids]
+    more, drops = choose(rest, max(0, quota.n - len(kept)), seed, together=together)
     return [*kept, *more][: quota.n], drops
 
 
@@ -120,19 +160,18 @@ def letters_and_strata(kept: Sequence[Light]) -> tuple[dict[str, JsonValue], dic
     return dict(plain[0]), dict(plain[1])
 
 
-def _lights(path: Path) -> Iterator[Light]:
+def _lights(path: Path, number: int) -> Iterator[Light]:
     for row in iterate(path, LIGHT_COLUMNS):
-        images = row["image_ids"]
-        first = str(images[0]) if isinstance(images, list) and images else ""
         yield Light(
             qa_id=str(row["qa_id"]),
             task=str(row["task"]),
             skill=str(row["skill"]),
             stratum=str(row["stratum"]),
             answer=str(row["answer"]),
-            image_id=first,
+            image_id=str(row["image_id"]),
             group=str(row["source_group"]),
             difficulty=_number(row["difficulty"]),
+            shard=number,
         )
 
 

@@ -7,6 +7,7 @@ from pathlib import Path
 
 import yaml
 
+from synth.audit.leaks import summary_line
 from synth.dataset.shards import read_rows
 from synth.files import write_text
 from synth.types import JsonValue
@@ -47,6 +48,7 @@ def card_text(
         _table("Pairs", ("skill", "pairs", "answer letters", "strata"), _pair_rows(pairs)),
         _table("Splits (by source group)", ("split", "pairs"), [(k, v) for k, v in splits.items()]),
         _guard_text(certificate),
+        _shortcut_text(_section(manifest, "shortcuts")),
         _table(
             "What did not become a pair",
             ("stage", "task", "reason", "count"),
@@ -67,11 +69,44 @@ def _guard_text(certificate: Mapping[str, JsonValue]) -> str:
             "## Contamination\n\n**This dataset was made with `--unguarded`: no benchmark was held out.** Do not "
             "report benchmark gains from it."
         )
-    names = ", ".join(str(b["name"]) for b in _rows(certificate, "benchmarks"))
-    return (
-        f"## Contamination\n\nVerdict: **{verdict}** against {names}. The stages that ran, their counts and limits "
-        "are in `certificate.json`."
+    held_out = [f"{b['name']} ({b['read_images']} images)" for b in _rows(certificate, "benchmarks")]
+    planted = _section(_section(certificate, "calibration"), "planted")
+    removed = {name: n for name, n in _section(certificate, "removed").items() if n}
+    text = (
+        f"## Contamination\n\nVerdict: **{verdict}** against {', '.join(held_out)}. Of {planted.get('n')} planted "
+        f"copies {planted.get('found')} were found; removed: {_counts(removed) or 'nothing'}. The stages that ran, "
+        "their counts and limits are in `certificate.json`."
     )
+    wording = _section(certificate, "template_overlap")
+    shares: list[tuple[JsonValue, ...]] = [
+        (task, _section(wording, task)["n"], _wording(_section(wording, task))) for task in wording
+    ]
+    return f"{text}\n\n{_table('Pairs in the wording of the benchmark', ('task', 'pairs', 'share'), shares)}".strip()
+
+
+def _wording(overlap: Mapping[str, JsonValue]) -> JsonValue:
+    return f"{100 * float(str(overlap['identical_prompt_share'])):.1f} %"
+
+
+def _shortcut_text(section: Mapping[str, JsonValue]) -> str:
+    if not section:
+        return ""
+    tests = _rows(section, "tests")
+    leaks: list[tuple[JsonValue, ...]] = [
+        (t["skill"], t["cue"], _share(t["accuracy"]), _share(t["chance"]), t["n"]) for t in tests if t["leaks"]
+    ]
+    text = f"## Answering without looking\n\n**{summary_line(section)}**"
+    if tests:
+        text += (
+            f" {len(tests)} tests, a blind solver a cue, in cross-validation over source groups: accuracy above chance "
+            f"+ {_share(section['slack'])} (one-sided, Holm, {_share(section['alpha'])}). All of them, with what they "
+            "could have found, are in `manifest.json`."
+        )
+    return f"{text}\n\n{_table('', ('skill', 'cue', 'accuracy', 'chance', 'pairs'), leaks)}".strip()
+
+
+def _share(value: JsonValue) -> str:
+    return f"{100 * float(str(value)):.1f} %"
 
 
 def _pair_rows(pairs: Mapping[str, JsonValue]) -> list[tuple[JsonValue, ...]]:
@@ -91,7 +126,7 @@ def _table(title: str, header: tuple[str, ...], rows: list[tuple[JsonValue, ...]
         return ""
     lines = ["| " + " | ".join(header) + " |", "|" + " --- |" * len(header)]
     lines += ["| " + " | ".join(str(cell).replace("|", "\\|") for cell in row) + " |" for row in rows]
-    return f"## {title}\n\n" + "\n".join(lines)
+    return (f"## {title}\n\n" if title else "") + "\n".join(lines)
 
 
 def _size(n: int) -> str:

@@ -1,16 +1,19 @@
-"""Why a pair has its answer: the stored numbers, and the answer recomputed from them."""
+"""Why a pair has its answer: the stored numbers, the answer recomputed from them, and both drawn on the pictures."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
+from synth.dataset.figure import figure
 from synth.dataset.prompt import item_prompt
 from synth.dataset.shards import read_rows
 from synth.errors import DatasetError
+from synth.images import decode
 from synth.plugins import TASKS, load
-from synth.types import JsonValue, Provenance
+from synth.types import JsonValue, Mark, Provenance
 
 COLUMNS = (
     "qa_id",
@@ -28,11 +31,14 @@ COLUMNS = (
 
 @dataclass(frozen=True)
 class Explanation:
-    """A pair's numbers in words."""
+    """A pair's numbers in words and in a picture."""
 
+    qa_id: str
     text: str
     agrees: bool
     """Whether the recomputed answer is the stored one."""
+    png: bytes
+    """The pictures with their marks, boxes and numbers."""
 
 
 def provenance_of(row: dict[str, JsonValue]) -> Provenance:
@@ -50,7 +56,7 @@ def provenance_of(row: dict[str, JsonValue]) -> Provenance:
 
 def explain(dataset: Path, qa_id: str) -> Explanation:
     """Find a pair by its id (or a beginning that is unique) and recompute it. Raises DatasetError."""
-    found = [row for row in read_rows(dataset, COLUMNS) if str(row["qa_id"]).startswith(qa_id)]
+    found = [row for row in read_rows(dataset, (*COLUMNS, "images")) if str(row["qa_id"]).startswith(qa_id)]
     if len(found) != 1:
         what = "no pair" if not found else f"{len(found)} pairs"
         raise DatasetError(f"{what} with an id that begins with {qa_id!r}", where=str(dataset))
@@ -70,4 +76,16 @@ def explain(dataset: Path, qa_id: str) -> Explanation:
         f"measured by: {', '.join(provenance.backends) or 'geometry alone'}",
         json.dumps(provenance.measures, indent=2, ensure_ascii=False),
     ]
-    return Explanation("\n".join(lines), again == row["answer"])
+    words = [*item_prompt(str(row["question"]), texts).splitlines(), *lines[5:8]]
+    return Explanation(
+        qa_id=str(row["qa_id"]), text="\n".join(lines), agrees=again == row["answer"], png=_drawn(row, words)
+    )
+
+
+def _drawn(row: Mapping[str, JsonValue], words: Sequence[str]) -> bytes:
+    value = json.loads(str(row["provenance"]))
+    images = row["images"]
+    files = [image["bytes"] for image in images if isinstance(image, Mapping)] if isinstance(images, list) else []
+    marks = [[Mark(label=m["label"], x=m["x"], y=m["y"]) for m in panel["marks"]] for panel in value["panels"]]
+    pictures = [decode(data, min_side=1) for data in files if isinstance(data, bytes)]
+    return figure(pictures, marks, value["measures"], words)

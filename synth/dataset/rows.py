@@ -18,7 +18,7 @@ from synth.dataset.prompt import item_prompt
 from synth.geometry import generator
 from synth.images import encode_jpeg, encode_png
 from synth.marks import draw_marks
-from synth.types import LETTERS, QA, Box, JsonValue, Rgb, Scene
+from synth.types import LETTERS, QA, Box, JsonValue, Rgb, Scene, View
 
 ImageFormat = Literal["png", "jpeg"]
 
@@ -45,15 +45,17 @@ class Row:
     domain: str
     role: Literal["target", "replay"]
     guarded: bool
+    others: tuple[View, ...] = ()
+    """Further photos that the question shows."""
 
 
 def draw(qa: QA, scene: Scene, image_format: ImageFormat) -> tuple[Picture, ...]:
     """Draw and encode the panels of a question."""
     pictures = []
     for index, panel in enumerate(qa.panels):
-        if panel.image == "pair" and scene.pair is None:
-            raise ValueError(f"{qa.qa_id}: a panel of the pair, and the scene has none")
-        rgb = scene.pair.rgb if panel.image == "pair" and scene.pair is not None else scene.rgb
+        rgb = scene.picture(panel)
+        if rgb is None:
+            raise ValueError(f"{qa.qa_id}: a panel of a second picture, and the scene has none")
         drawn = draw_marks(rgb, panel.marks, generator(index, "marks", qa.qa_id))
         data = encode_png(drawn.rgb) if image_format == "png" else encode_jpeg(drawn.rgb)
         pictures.append(Picture(rgb=drawn.rgb, data=data, drawn=tuple(drawn.boxes)))
@@ -119,8 +121,8 @@ def _record(row: Row) -> dict[str, object]:
         "source": row.source,
         "source_name": row.source_name,
         "source_group": row.group,
-        "license": row.licence,
-        "image_ids": [qa.image_id],
+        "license": " and ".join(dict.fromkeys([row.licence, *(view.licence for view in row.others)])),
+        "image_ids": [qa.image_id, *(view.image_id for view in row.others)],
         "guarded": row.guarded,
         "provenance": provenance_json(row),
     }

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 
+from synth.contracts import Benchmark
 from synth.diagnosis.keys import key_note
 from synth.diagnosis.statistics import binomial_p, poisson_binomial_p, wilson
 from synth.findings import CategoryProfile, Suspect
-from synth.types import Benchmark, Outcome
+from synth.types import Outcome
 
 COLLAPSED = 0.90
 ONE_LETTER = 0.75
@@ -139,7 +140,7 @@ def _harness(scored: Sequence[Outcome]) -> Iterator[str]:
 def rotations_of(scored: Iterable[Outcome]) -> list[tuple[str, list[Outcome]]]:
     """The questions of circular sets, each with its rotations."""
     circular = (row for row in scored if is_circular(row))
-    return split_by(circular, lambda row: f"{row.category}: {row.group or row.item_id}")
+    return split_by(circular, lambda row: f"{row.category}: {row.tags.get('question') or row.group or row.item_id}")
 
 
 def is_circular(row: Outcome) -> bool:

@@ -13,8 +13,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from synth.contracts import BenchmarkData
 from synth.errors import ResultsError
-from synth.types import LETTERS, BenchmarkData, Item, Outcome, Reply
+from synth.types import LETTERS, Item, Outcome, Reply
 
 UNKNOWN = "unknown"
 """Tag `item` of a row whose item the benchmark does not have."""

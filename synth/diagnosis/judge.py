@@ -8,13 +8,7 @@ what it says is kept apart in `Outcome.judge`: no letter and no score is ever ch
 from __future__ import annotations
 
 import hashlib
-import http.client
 import json
-import os
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -22,6 +16,7 @@ from pathlib import Path
 
 from pydantic import Field
 
+from synth.completions import complete, endpoint
 from synth.diagnosis.answers import read_answer
 from synth.errors import BackendError, ConfigError
 from synth.files import write_text
@@ -144,77 +139,30 @@ def _majority(votes: Sequence[_Vote], asked: int) -> str | None:
 # ------------------------------------------------------------------------------------------------------------ endpoint
 
 
-class _Refused(Exception):
-    """The server will not answer this request however often it is sent."""
-
-
-class _Stay(urllib.request.HTTPRedirectHandler):
-    """Follows no redirect: it would carry the key to another host."""
-
-    def redirect_request(self, *_: object) -> None:
-        return None
-
-
-_OPENER = urllib.request.build_opener(_Stay)
-
-
 def _endpoint(options: JudgeOptions) -> _Ask:
-    base = options.endpoint.rstrip("/")
-    if urllib.parse.urlsplit(base).scheme not in ("http", "https"):
-        raise ConfigError("expected an http or https address", where=options.endpoint, fix="http://localhost:8000")
-    address = f"{base.removesuffix('/chat/completions').removesuffix('/v1')}/v1/chat/completions"
-    headers = {"Content-Type": "application/json"}
-    if options.key_variable:
-        key = os.environ.get(options.key_variable, "")
-        if not key:
-            raise ConfigError(f"the environment variable {options.key_variable} is empty", fix="set it to the key")
-        headers["Authorization"] = f"Bearer {key}"
+    server = endpoint(
+        options.endpoint,
+        key_variable=options.key_variable,
+        timeout_s=options.timeout_s,
+        retries=options.retries,
+        backoff_s=options.backoff_s,
+    )
 
     def ask(text: str, item_id: str) -> list[str | None]:
-        return [_with_retries(address, headers, _body(text, vote, options), options) for vote in range(options.votes)]
+        found = [complete(server, _body(text, vote, options)) for vote in range(options.votes)]
+        return [None if completion is None else completion.text for completion in found]
 
     return ask
 
 
-def _body(text: str, vote: int, options: JudgeOptions) -> bytes:
-    body: Mapping[str, JsonValue] = {
+def _body(text: str, vote: int, options: JudgeOptions) -> Mapping[str, JsonValue]:
+    return {
         "model": options.model,
         "messages": [{"role": "user", "content": text}],
         "temperature": options.temperature,
         "max_tokens": options.max_tokens,
         "seed": options.seed + vote,
     }
-    return json.dumps(body).encode()
-
-
-def _with_retries(address: str, headers: Mapping[str, str], body: bytes, options: JudgeOptions) -> str | None:
-    for attempt in range(options.retries + 1):
-        if attempt:
-            time.sleep(options.backoff_s * 2 ** (attempt - 1))
-        try:
-            return _post(address, headers, body, options.timeout_s)
-        except _Refused as error:
-            fix = "check the address, the model's name and the key"
-            raise BackendError(f"the judge refuses: {error}", where=address, fix=fix) from None
-        except (OSError, http.client.HTTPException, ValueError):
-            continue
-    return None
-
-
-def _post(address: str, headers: Mapping[str, str], body: bytes, timeout_s: float) -> str:
-    """The message of one completion. Raises _Refused, OSError or ValueError."""
-    request = urllib.request.Request(address, data=body, headers=dict(headers), method="POST")
-    try:
-        with _OPENER.open(request, timeout=timeout_s) as response:
-            answer: object = json.loads(response.read())
-    except urllib.error.HTTPError as error:
-        if error.code in (408, 409, 425, 429) or error.code >= 500:
-            raise OSError(f"status {error.code}") from None
-        raise _Refused(f"status {error.code}") from None
-    match answer:
-        case {"choices": [{"message": {"content": str(content)}}, *_]}:
-            return content
-    raise ValueError("not a chat completion")
 
 
 # --------------------------------------------------------------------------------------------------------------- local

@@ -17,11 +17,12 @@ from itertools import combinations
 import numpy as np
 import numpy.typing as npt
 
+from synth.contracts import Benchmark
 from synth.diagnosis.profile import make_profile
 from synth.diagnosis.statistics import holm, normalised, poisson_binomial_p
 from synth.errors import ResultsError
 from synth.findings import CategoryProfile, Matrix, Suspect
-from synth.types import Benchmark, JsonValue, Outcome
+from synth.types import JsonValue, Outcome
 
 ALPHA = 0.05
 ALIKE = 0.20

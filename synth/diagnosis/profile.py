@@ -13,6 +13,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from synth.contracts import Benchmark
 from synth.diagnosis.alarms import COLLAPSED, flags_of, one_letter, reason_of, rotations_of, split_by, warnings_of
 from synth.diagnosis.folds import fold_for_round, planning
 from synth.diagnosis.keys import SUPERSEDED_KEYS, key_hash
@@ -21,7 +22,7 @@ from synth.diagnosis.statistics import balanced_accuracy, normalised, paired_sam
 from synth.diagnosis.table import format_table
 from synth.errors import ResultsError
 from synth.findings import CategoryProfile, Profile, Suspect
-from synth.types import Benchmark, Outcome
+from synth.types import Outcome
 
 __all__ = [
     "SUPERSEDED_KEYS",

@@ -1,7 +1,7 @@
 """Result files → outcomes: pick the format, read the rows, read each reply, score it. Rows in are outcomes out.
 
-`outcomes.jsonl` holds one object a line in the order of `_KEYS`; `group`, `tags`, `probabilities`, `prompt_hash`,
-`harness_correct` and `judge` only where they are known.
+`outcomes.jsonl` holds one object a line in the order of `_KEYS`; `group`, `tags`, `probabilities`, what follows from
+them (`option_mass`, `margin`), `prompt_hash`, `harness_correct` and `judge` only where they are known.
 """
 
 from __future__ import annotations
@@ -14,22 +14,13 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TypeVar
 
+from synth.contracts import Benchmark, BenchmarkData, ResultsFormat
 from synth.diagnosis.answers import Reading, read_answer
 from synth.diagnosis.joining import fold, join
 from synth.errors import ResultsError
 from synth.files import atomic
 from synth.plugins import BENCHMARKS, RESULTS, load, load_all, names
-from synth.types import (
-    LETTERS,
-    Benchmark,
-    BenchmarkData,
-    Item,
-    JsonValue,
-    Outcome,
-    Reply,
-    ResultsFormat,
-    Skill,
-)
+from synth.types import LETTERS, Item, JsonValue, Outcome, Reply, Skill
 
 _KEYS = (
     "item_id", "category", "skill", "model", "text", "letter", "reason", "gold", "correct", "n_options", "n_images",
@@ -113,7 +104,7 @@ def _scored(source: _Source, path: Path, trust_released: bool, items: BenchmarkD
     placed = [_placed(reply, home[reply.benchmark, reply.category]) for reply in replies]
     pairs = join(placed, items, str(path)) if items is not None else [(reply, None) for reply in placed]
     return [
-        _score(reply, home[raw.benchmark, raw.category], item, trust_released)
+        score_reply(reply, home[raw.benchmark, raw.category], item, trust_released)
         for raw, (reply, item) in zip(replies, pairs, strict=True)
     ]
 
@@ -210,7 +201,8 @@ def _placed(reply: Reply, benchmark: Benchmark | None) -> Reply:
     return replace(reply, category=written.get(fold(reply.category), only))
 
 
-def _score(reply: Reply, benchmark: Benchmark | None, item: Item | None, trust_released: bool) -> Outcome:
+def score_reply(reply: Reply, benchmark: Benchmark | None, item: Item | None, trust_released: bool) -> Outcome:
+    """One row, read and scored; see `read_results`. Raises ResultsError where nobody tells the number of options."""
     texts = benchmark.choices if benchmark is not None else {}
     fixed = benchmark.n_options.get(reply.category, 0) if benchmark is not None else 0
     choices = reply.choices or texts.get(reply.category, ())
@@ -300,11 +292,13 @@ def _to_row(outcome: Outcome) -> dict[str, JsonValue]:
         "group": outcome.group,
         "tags": dict(outcome.tags),
         "probabilities": dict(outcome.probabilities),
+        "option_mass": outcome.option_mass,
+        "margin": outcome.margin,
         "prompt_hash": outcome.prompt_hash,
         "harness_correct": outcome.harness_correct,
         "judge": outcome.judge,
     }
-    return row | {key: value for key, value in extras.items() if value or value is False}
+    return row | {key: value for key, value in extras.items() if value or value == 0}  # False and 0.0 are told
 
 
 def load_outcomes(path: Path) -> list[Outcome]:

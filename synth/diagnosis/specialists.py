@@ -16,20 +16,11 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from synth.contracts import DepthRunner
 from synth.errors import BackendError
 from synth.geometry import Points
 from synth.perception import _checkpoint
-from synth.types import (
-    LETTERS,
-    DepthMap,
-    DepthRunner,
-    Frame,
-    Item,
-    Mark,
-    MetricDepth,
-    Rgb,
-    Skill,
-)
+from synth.types import LETTERS, DepthMap, Frame, Item, Mark, MetricDepth, Rgb, Skill
 
 Floats = npt.NDArray[np.float64]
 Features: TypeAlias = Callable[[Rgb, Points], Floats]

@@ -1,8 +1,9 @@
 """The guard itself: one image through the stages, cheapest first, until one of them names a benchmark image.
 
-File bytes, then pixels, then PDQ of the picture's panels in eight orientations, then local features with geometry,
-then the pixels under that geometry. A hit is a word for a human too: `copy` where both show the same, `crop` where one
-shows a part of the other, `scene` where the same thing or place is seen in another picture.
+Names and metadata that only the benchmark has, then file bytes, then pixels, then PDQ of the picture's panels in eight
+orientations, then (where the user has weights) what networks propose, then local features with geometry, then the
+pixels under that geometry. A hit is a word for a human too: `copy` where both show the same, `crop` where one shows a
+part of the other, `scene` where the same thing or place is seen in another picture.
 
 Rendered scenes and drawings share textures, objects and frames, so local features would call innocent ones copies (36 %
 of 200 rendered rooms against 400 views of other rooms): those stop after PDQ, at thresholds of their own.
@@ -12,71 +13,31 @@ from __future__ import annotations
 
 import hashlib
 from collections import OrderedDict
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import Literal
+from itertools import chain
 
 import numpy as np
-from pydantic import Field
 
 from synth import images
-from synth.config import Config
 from synth.errors import GuardError, ImageError
 from synth.guard import features, pdq, warp
+from synth.guard.canaries import canaries_in_image, canaries_in_text
 from synth.guard.drawings import is_drawing
+from synth.guard.embeddings import Network, load_networks, proposed
 from synth.guard.features import Features, Grey
-from synth.guard.index import MIN_QUALITY, REVIEW, THRESHOLDS, GuardIndex, pixel_digest
+from synth.guard.index import GuardIndex, pixel_digest
 from synth.guard.masking import fill
+from synth.guard.options import HITS, Content, GuardOptions, Route, Word
 from synth.guard.panels import TRIMMED, WHOLE, Panel, panels
 from synth.guard.votes import Alignment, Search
-from synth.types import Box, Drop, JsonValue, Rgb, View
-
-Content = Literal["photograph", "rendered"]
-Route = Literal["photograph", "rendered", "drawing"]
-Word = Literal["clean", "copy", "crop", "scene", "unverifiable"]
-
-HITS: tuple[Word, ...] = ("copy", "crop", "scene")
-LATER_STAGES = ("sscd",)
-"""Stages that this version does not run; certificates record them as not_run."""
+from synth.types import Box, JsonValue, Rgb
 
 ENOUGH_POINTS = 40
 """Key points from which on a photograph too smooth for PDQ can be checked."""
 
-_RENDERED_DOMAINS = ("rendered", "drawn")
 _CACHED = 20_000
-
-
-class GuardOptions(Config):
-    """Working point. Laxer values than the shipped ones are allowed; every certificate then says not_established."""
-
-    threshold_photograph: int = Field(default=THRESHOLDS["photograph"], ge=0, le=256)
-    threshold_rendered: int = Field(default=THRESHOLDS["rendered"], ge=0, le=256)
-    threshold_drawing: int = Field(default=THRESHOLDS["drawing"], ge=0, le=256)
-    review_photograph: int = Field(default=REVIEW["photograph"], ge=0, le=256)
-    """Clean images up to this distance are listed as near misses."""
-    review_rendered: int = Field(default=REVIEW["rendered"], ge=0, le=256)
-    min_quality: int = Field(default=MIN_QUALITY, ge=0, le=100)
-    """PDQ quality below which a panel says nothing."""
-    inliers: int = Field(default=8, ge=3)
-    """Matches at distinct places that agree on one similarity; from here on an image is a hit."""
-    review_inliers: int = Field(default=5, ge=2)
-    """Clean images from here on are listed as near misses."""
-    correlation: float = Field(default=0.8, ge=0.0, le=1.0)
-    """Of the aligned pixels, from which on they are the same picture."""
-    certain_inliers: int = Field(default=40, ge=3)
-    """From which on they are the same picture even where the pixels differ (parts blacked out or exchanged)."""
-    planted: int = Field(default=25, ge=0)
-    """Copies planted a run: one of each kind. Fewer than 10 establish nothing."""
-
-    def threshold(self, route: Route) -> int:
-        """Distance up to which a panel is the benchmark's image."""
-        of = {"photograph": self.threshold_photograph, "rendered": self.threshold_rendered}
-        return of.get(route, self.threshold_drawing)
-
-    def review(self, route: Route) -> int:
-        """Distance up to which a clean image is a near miss."""
-        return self.review_photograph if route == "photograph" else self.review_rendered
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,7 +49,8 @@ class GuardVerdict:
     match: str | None
     """Name of the benchmark image, where there is one."""
     stage: str
-    """The stage that decided: decode, file_sha256, pixel_sha256, pdq_panels, sift_ransac, warp_correlation."""
+    """The stage that decided: decode, metadata, file_sha256, pixel_sha256, pdq_panels, sscd, clip, sift_ransac,
+    warp_correlation."""
     evidence: Mapping[str, JsonValue]
     """What it was decided on. `route`: photograph, rendered, drawing. PDQ: distance (bits), nearest, panel,
     orientation, quality, threshold. Local features: key_points, inliers, shares_with; and under that geometry
@@ -122,6 +84,8 @@ class Finding:
     evidence: Mapping[str, JsonValue] = field(default_factory=dict)
     aligned: tuple[Alignment, ...] = ()
     """Benchmark images that geometry found, for the stage that compares pixels."""
+    proposals: tuple[int, ...] = ()
+    """Rows of the index that a network proposes, for the stages of geometry."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,6 +96,7 @@ class Probe:
     rgb: Rgb
     masked: tuple[Box, ...]
     content: Content
+    name: str = ""
 
     @cached_property
     def file_sha256(self) -> bytes:
@@ -185,16 +150,23 @@ class Guard:
         self._files = _first_by_digest(index.file_sha256)
         self._pixels = _first_by_digest(index.pixel_sha256)
         self._search = Search(index.bank)
+        networks = load_networks(self.options)
+        for network in networks:
+            self._check_network(network)
         self._seen: OrderedDict[tuple[bytes, Content, tuple[Box, ...]], tuple[str, Finding]] = OrderedDict()
         self.stages = (
+            Stage(name="metadata", look=self._metadata),
             Stage(name="file_sha256", look=self._file),
             Stage(name="pixel_sha256", look=self._pixel),
             Stage(name="pdq_panels", look=self._panels),
+            *(Stage(name=one.name, look=self._proposing(one), photographs_only=True) for one in networks),
             Stage(name="sift_ransac", look=self._geometry, photographs_only=True),
             Stage(name="warp_correlation", look=self._pixels_under, photographs_only=True),
         )
 
-    def check_file(self, data: bytes, masked: Sequence[Box] = (), content: Content = "photograph") -> GuardVerdict:
+    def check_file(
+        self, data: bytes, masked: Sequence[Box] = (), content: Content = "photograph", name: str = ""
+    ) -> GuardVerdict:
         """`check` of an encoded image; one that cannot be decoded is unverifiable."""
         try:
             rgb = images.decode(data, min_side=1)
@@ -207,32 +179,50 @@ class Guard:
                 evidence={"reason": error.reason},
                 content=content,
             )
-        return self.check(data, rgb, masked, content)
+        return self.check(data, rgb, masked, content, name)
 
-    def check(self, data: bytes, rgb: Rgb, masked: Sequence[Box] = (), content: Content = "photograph") -> GuardVerdict:
+    def check(
+        self, data: bytes, rgb: Rgb, masked: Sequence[Box] = (), content: Content = "photograph", name: str = ""
+    ) -> GuardVerdict:
         """Judge one image: its encoded bytes and its pixels (H, W, 3).
 
         masked: boxes (px) that the caller has drawn on it; they are filled before perceptual hashing.
         content: "rendered" for drawings and renders, which are compared at a stricter threshold.
+        name: what the image is called; the id of a benchmark's item in it is a hit.
         """
-        probe = Probe(data=data, rgb=rgb, masked=tuple(masked), content=content)
-        name, finding = self._decide(probe)
+        probe = Probe(data=data, rgb=rgb, masked=tuple(masked), content=content, name=name)
+        stage, finding = self._decide(probe)
         return GuardVerdict(
             image_id=probe.file_sha256.hex(),
             verdict=finding.verdict or "clean",
             match=finding.match,
-            stage=name,
+            stage=stage,
             evidence=finding.evidence,
             content=content,
             pixel_sha256=probe.pixel_sha256.hex(),
             near_miss=finding.verdict is None and self._is_near(finding.evidence, probe.route),
         )
 
+    def resembles(self, data: bytes, name: str, content: Content = "photograph") -> bool:
+        """Would this picture be called a copy or crop of that one benchmark image, if it were the only one?
+
+        Raises ImageError for a picture that cannot be decoded.
+        """
+        probe = Probe(data=data, rgb=images.decode(data, min_side=1), masked=(), content=content)
+        hashed = [pdq.hashes(panel.luma) for panel in panels(pdq.working_luma(probe.visible))]
+        near = [self.index.distance(hashes, name) for hashes, quality in hashed if quality >= self.options.min_quality]
+        if min(near, default=256) <= self.options.threshold(probe.route):
+            return True
+        if probe.route != "photograph":
+            return False
+        aligned = self._search.align_with(probe.features, self.index.described(name))
+        return self._pixels_under(probe, Finding(aligned=self._enough(aligned))).verdict in ("copy", "crop")
+
     def _decide(self, probe: Probe) -> tuple[str, Finding]:
-        first = self.stages[0]
-        finding = first.look(probe, Finding())
-        if finding.verdict is not None:
-            return first.name, finding
+        for first in self.stages[:2]:
+            finding = first.look(probe, Finding())
+            if finding.verdict is not None:
+                return first.name, finding
         key = (probe.pixel_sha256, probe.content, probe.masked)
         if key not in self._seen:
             self._seen[key] = self._run(probe)
@@ -242,7 +232,7 @@ class Guard:
 
     def _run(self, probe: Probe) -> tuple[str, Finding]:
         name, finding, evidence = "", Finding(), dict[str, JsonValue]()
-        for stage in self.stages[1:]:
+        for stage in self.stages[2:]:
             if stage.photographs_only and probe.route != "photograph":
                 break
             name, finding = stage.name, stage.look(probe, finding)
@@ -254,7 +244,12 @@ class Guard:
     def _is_near(self, evidence: Mapping[str, JsonValue], route: Route) -> bool:
         distance, inliers = evidence.get("distance"), evidence.get("inliers")
         by_hash = isinstance(distance, int) and distance <= self.options.review(route)
-        return by_hash or (isinstance(inliers, int) and inliers >= self.options.review_inliers)
+        by_network = bool(evidence.get("proposed"))
+        return by_hash or by_network or (isinstance(inliers, int) and inliers >= self.options.review_inliers)
+
+    def _metadata(self, probe: Probe, before: Finding) -> Finding:
+        found = next(chain(canaries_in_text(probe.name), canaries_in_image(probe.data)), None)
+        return Finding() if found is None else Finding(verdict="copy", evidence={"canary": found})
 
     def _file(self, probe: Probe, before: Finding) -> Finding:
         found = self._files.get(probe.file_sha256)
@@ -301,15 +296,47 @@ class Guard:
             return Finding(evidence=evidence)
         return Finding(verdict="crop" if panel.is_crop else "copy", match=name, evidence=evidence)
 
+    def _proposing(self, network: Network) -> Callable[[Probe, Finding], Finding]:
+        """The stage of an optional network: what it proposes is for geometry to confirm."""
+
+        def look(probe: Probe, before: Finding) -> Finding:
+            found = proposed(
+                network.describe(probe.visible), self.index.embedded[network.name].vectors, network.similarity
+            )
+            names = [*_texts(before.evidence.get("proposed")), *(self._name(row) for row, _ in found)]
+            evidence: dict[str, JsonValue] = {f"{network.name}_similarity": round(found[0][1], 3)} if found else {}
+            if names:
+                evidence["proposed"] = names
+            return Finding(evidence=evidence, proposals=(*before.proposals, *(row for row, _ in found)))
+
+        return look
+
+    def _check_network(self, network: Network) -> None:
+        held = self.index.embedded.get(network.name)
+        if held is None or held.identity != network.identity:
+            raise GuardError(
+                f"the index holds {f'descriptors by {held.identity}' if held else 'no descriptors'}, "
+                f"these weights are {network.identity}",
+                where=f"guard stage {network.name}",
+                fix="build the index again with these weights",
+            )
+
     def _geometry(self, probe: Probe, before: Finding) -> Finding:
-        aligned = self._search.align(probe.features)
+        if not self.index.local:
+            # Hashes alone miss every crop, so a photograph that only they have seen is not clean.
+            return Finding(verdict="unverifiable", evidence={"reason": "no_local_features"})
+        proposals = {one for row in before.proposals for one in self.index.described(self._name(row))}
+        aligned = (*self._search.align(probe.features), *self._search.align_with(probe.features, sorted(proposals)))
+        aligned = tuple(sorted(aligned, key=lambda one: (-one.inliers, one.owner)))
         evidence: dict[str, JsonValue] = {
             "key_points": len(probe.features),
             "inliers": aligned[0].inliers if aligned else 0,
             "shares_with": self._name(aligned[0].owner) if aligned else None,
         }
-        enough = tuple(one for one in aligned if one.inliers >= self.options.inliers)
-        return Finding(evidence=evidence, aligned=enough)
+        return Finding(evidence=evidence, aligned=self._enough(aligned))
+
+    def _enough(self, aligned: Sequence[Alignment]) -> tuple[Alignment, ...]:
+        return tuple(one for one in aligned if one.inliers >= self.options.inliers)
 
     def _pixels_under(self, probe: Probe, before: Finding) -> Finding:
         found, best = Finding(), (False, -2.0)
@@ -330,9 +357,8 @@ class Guard:
         return str(self.index.names[row])
 
 
-def content_of(domain: str) -> Content:
-    """Which threshold a view's `domain` asks for; everything not said to be rendered or drawn is a photograph."""
-    return "rendered" if domain in _RENDERED_DOMAINS else "photograph"
+def _texts(value: JsonValue) -> list[str]:
+    return [str(text) for text in value] if isinstance(value, list) else []
 
 
 def _first_by_digest(digests: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -> dict[bytes, int]:
@@ -340,69 +366,3 @@ def _first_by_digest(digests: np.ndarray[tuple[int, ...], np.dtype[np.uint8]]) -
     for row, digest in enumerate(digests):
         found.setdefault(digest.tobytes(), row)
     return found
-
-
-# ------------------------------------------------------------------------------------------------------ a run's images
-
-
-@dataclass(frozen=True, kw_only=True)
-class Scan:
-    """The first pass over all images of a run. Members of a source group (scene, video) fall together."""
-
-    verdicts: Mapping[str, GuardVerdict]
-    """By image id."""
-    rejected_groups: Mapping[str, str]
-    """Group -> id of the member that hit."""
-
-    def reason(self, view: View) -> str | None:
-        """Why this view must not be used: guard_copy, …_crop, …_scene, …_unverifiable, …_group; None where it may.
-
-        Raises GuardError for a view that was not scanned: unchecked is not clean.
-        """
-        found = self.verdicts.get(view.image_id)
-        if found is None:
-            raise GuardError(
-                "an image reached generation without a check", where=view.name, fix="scan all images first"
-            )
-        if found.verdict != "clean":
-            return f"guard_{found.verdict}"
-        return "guard_group" if view.group in self.rejected_groups else None
-
-    def drop(self, view: View) -> Drop | None:
-        """The ledger entry of a rejected view, with the benchmark image or the member that it fell for."""
-        reason = self.reason(view)
-        if reason is None:
-            return None
-        found = self.verdicts[view.image_id]
-        example = self.rejected_groups[view.group] if reason == "guard_group" else found.match or found.stage
-        return Drop(stage="guard", task="", image=view.name, reason=reason, example=example)
-
-
-def scan(guard: Guard, views: Iterable[View]) -> Scan:
-    """Check every image of a run. Views are not kept, so any number may pass."""
-    verdicts: dict[str, GuardVerdict] = {}
-    groups: dict[str, str] = {}
-    for view in views:
-        found = guard.check_file(view.data, content=content_of(view.domain))
-        verdicts[found.image_id] = _stricter(verdicts.get(found.image_id), found)
-        if found.is_hit and view.group:
-            groups.setdefault(view.group, found.image_id)
-    return Scan(verdicts=verdicts, rejected_groups=groups)
-
-
-def merge(scans: Iterable[Scan]) -> Scan:
-    """One scan from those of several shards; a group rejected in one of them is rejected in all."""
-    verdicts: dict[str, GuardVerdict] = {}
-    groups: dict[str, str] = {}
-    for part in scans:
-        for image_id, found in part.verdicts.items():
-            verdicts[image_id] = _stricter(verdicts.get(image_id), found)
-        for group, image_id in part.rejected_groups.items():
-            groups.setdefault(group, image_id)
-    return Scan(verdicts=verdicts, rejected_groups=groups)
-
-
-def _stricter(a: GuardVerdict | None, b: GuardVerdict) -> GuardVerdict:
-    if a is None or a.verdict == "clean":
-        return b if a is None or b.verdict != "clean" or b.content == "photograph" else a
-    return a

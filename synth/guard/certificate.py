@@ -17,11 +17,17 @@ from pathlib import Path
 from synth.errors import GuardError
 from synth.files import write_bytes
 from synth.guard import bank
-from synth.guard.cascade import LATER_STAGES, Guard, GuardOptions, GuardVerdict, Scan, Stage
+from synth.guard import text as text_index
+from synth.guard.canaries import CANARIES
+from synth.guard.cascade import Guard, GuardVerdict, Stage
+from synth.guard.embeddings import NETWORKS
+from synth.guard.fields import entries, section, texts
 from synth.guard.index import HASH, merkle_root
+from synth.guard.options import GuardOptions
 from synth.guard.plant import LEAST, Proof, proof_json
 from synth.guard.provenance import TABLE, pools
-from synth.guard.survey import CANARIES, Survey
+from synth.guard.scan import Scan
+from synth.guard.survey import Survey
 from synth.guard.transforms import TRANSFORMS
 from synth.types import JsonValue
 
@@ -36,16 +42,20 @@ LIMITS: tuple[str, ...] = (
     "other hues of strongly coloured pictures",
     "redrawn or generated look-alikes",
     "drawings and renders: only exact copies and the hash of whole pictures and panels; no crops, small turns, pages",
-    "the wording of questions: templates are compared and reported, residuals are not",
+    "questions in other words or another language; a question's template may be the benchmark's, and how often it is "
+    "stands under template_overlap",
+    "the marks of other benchmarks than BLINK's ids and texts that name themselves a canary",
 )
 """What the stages that ran cannot see."""
-IMAGE_STAGES = ("file_sha256", "pixel_sha256", "pdq_panels", "sift_ransac", "warp_correlation")
+IMAGE_STAGES = ("metadata", "file_sha256", "pixel_sha256", "pdq_panels", "sift_ransac", "warp_correlation")
 
 _TOOLS = {
+    "metadata": "regular expressions over names and image metadata",
     "pdq_panels": HASH,
     "sift_ransac": bank.ALGORITHM,
     "warp_correlation": f"luma at {bank.THUMBNAIL} px",
 }
+_ALONE = "other frames or copies of one of them do not fall with it"
 _ONLY_OUTPUTS = ("the source images were not at hand: only the finished ones were checked",)
 
 
@@ -62,6 +72,8 @@ class RunFacts:
     seeds: str
     created: str = ""
     """ISO 8601; part of the file, so leave it empty where equal runs must give equal bytes."""
+    removed_text: int = 0
+    """Pairs that were dropped for their question."""
     source_names: tuple[str, ...] = ()
     """Sources, folders and files that images come from; looked up in the provenance table."""
 
@@ -85,6 +97,7 @@ def certify(facts: RunFacts, guard: Guard, scan: Scan | None, proof: Proof, resu
             "image_file_sha256_merkle": merkle_root([row.tobytes() for row in index.file_sha256]),
             "image_pixel_sha256_merkle": merkle_root([row.tobytes() for row in index.pixel_sha256]),
             "index_sha256": index.sha256,
+            "local_features": index.local,
         }
     ]
     body["options"] = {
@@ -94,16 +107,19 @@ def certify(facts: RunFacts, guard: Guard, scan: Scan | None, proof: Proof, resu
         "looser_than_shipped": list(looser(guard)),
     }
     sources = [] if scan is None else list(scan.verdicts.values())
-    body["checks"] = [_provenance(facts), *_image_checks(guard, sources, result), *_other_checks(result)]
+    body["checks"] = [_provenance(facts), *_image_checks(guard, sources, result), *_other_checks(result, guard)]
     body["calibration"] = {"negatives_n": 0, "recall_by_transform": "not_run", "planted": proof_json(proof)}
     removed = Counter(str(found.verdict) for found in sources)
     names = ("copy", "crop", "scene", "unverifiable")
     groups = 0 if scan is None else len(scan.rejected_groups)
-    body["removed"] = {**{name: removed[name] for name in names}, "text": 0, "groups": groups}
+    body["removed"] = {**{name: removed[name] for name in names}, "text": facts.removed_text, "groups": groups}
     body["near_misses"] = [_near_miss(found) for found in _near([*sources, *result.outputs])]
     body["uncovered_images"] = sorted(_uncovered(scan, result))
     body["source_pools"] = [pool.json("required, done") for pool in pools(facts.source_names)]
-    body["limits"] = [*LIMITS, *_own_limits(guard), *(() if scan is not None else _ONLY_OUTPUTS)]
+    alone = result.n_without_group if scan is None else scan.n_without_group
+    body["groups_unknown"] = alone
+    ungrouped = [f"{alone} {'samples' if scan is None else 'images'} without a known group: {_ALONE}"] if alone else []
+    body["limits"] = [*LIMITS, *_own_limits(guard), *ungrouped, *(() if scan is not None else _ONLY_OUTPUTS)]
     return _judged(body)
 
 
@@ -113,7 +129,7 @@ def certify_unguarded(facts: RunFacts, result: Survey, reason: str) -> dict[str,
     stages = ("provenance", *IMAGE_STAGES)
     body["unguarded"] = reason
     body["benchmarks"] = []
-    body["checks"] = [*({"stage": stage, "status": "not_run"} for stage in stages), *_other_checks(result)]
+    body["checks"] = [*({"stage": stage, "status": "not_run"} for stage in stages), *_other_checks(result, None)]
     body["source_pools"] = [pool.json("not done") for pool in pools(facts.source_names)]
     body["limits"] = ["no image was compared with any benchmark"]
     return _judged(body)
@@ -187,6 +203,10 @@ def reasons_against(certificate: Mapping[str, JsonValue]) -> tuple[str, ...]:
         status = checks.get(stage, {}).get("status", "missing")
         if status != "pass":
             reasons.append(f"stage {stage}: {status}")
+    text = checks.get("text_residual", {})
+    # A folder of images has no questions, and the limits say so.
+    if text.get("status") != "pass" and not (text.get("status") == "not_run" and text.get("n_known") == 0):
+        reasons.append(f"stage text_residual: {text.get('status', 'missing')}")
     if uncovered := texts(certificate, "uncovered_images"):
         reasons.append(f"{len(uncovered)} images of the dataset have no clean verdict, e.g. {uncovered[0]}")
     return tuple(reasons)
@@ -261,7 +281,7 @@ def _image_checks(guard: Guard, sources: Sequence[GuardVerdict], result: Survey)
         checks.append(
             {
                 "stage": stage.name,
-                "tool": _TOOLS.get(stage.name, "sha256"),
+                "tool": _tool(guard, stage.name),
                 "ran_on": "both" if result.outputs and sources else "outputs" if result.outputs else "sources",
                 "sources": on_sources,
                 "outputs": on_outputs,
@@ -269,6 +289,11 @@ def _image_checks(guard: Guard, sources: Sequence[GuardVerdict], result: Survey)
             }
         )
     return checks
+
+
+def _tool(guard: Guard, stage: str) -> str:
+    held = guard.index.embedded.get(stage)
+    return _TOOLS.get(stage, "sha256") if held is None else held.identity
 
 
 def _count(stage: Stage, earlier: set[str], verdicts: Sequence[GuardVerdict]) -> dict[str, int]:
@@ -288,7 +313,7 @@ def _count(stage: Stage, earlier: set[str], verdicts: Sequence[GuardVerdict]) ->
     }
 
 
-def _other_checks(result: Survey) -> list[JsonValue]:
+def _other_checks(result: Survey, guard: Guard | None) -> list[JsonValue]:
     canary: dict[str, JsonValue] = {
         "stage": "canary",
         "tool": "regular expressions over every text field and image metadata",
@@ -296,8 +321,20 @@ def _other_checks(result: Survey) -> list[JsonValue]:
         "n_hits": len(result.canary_hits),
         "status": "fail" if result.canary_hits else "pass",
     }
-    later: list[JsonValue] = [{"stage": stage, "status": "not_run"} for stage in (*LATER_STAGES, "text_residual")]
-    return [canary, *later]
+    known = 0 if guard is None else len(guard.index.text.questions)
+    text: dict[str, JsonValue] = {
+        "stage": "text_residual",
+        "tool": f"residuals without {text_index.REPEATED}-times repeated {text_index.WINDOW}-grams",
+        "params": {"gram": text_index.GRAM, "content_words": text_index.CONTENT},
+        "n_known": known,
+        "n_checked": result.n_samples if known else 0,
+        "n_hits": len(result.text_hits),
+        "examples": list(result.text_hits[:20]),
+        "status": "not_run" if not known else "fail" if result.text_hits else "pass",
+    }
+    ran = [] if guard is None else [stage.name for stage in guard.stages]
+    absent: list[JsonValue] = [{"stage": name, "status": "not_run"} for name in NETWORKS if name not in ran]
+    return [canary, text, *absent]
 
 
 def _near(verdicts: Iterable[GuardVerdict]) -> list[GuardVerdict]:
@@ -319,6 +356,7 @@ def _near_miss(found: GuardVerdict) -> dict[str, JsonValue]:
         "shares_with": found.evidence.get("shares_with"),
         "pdq": found.evidence.get("distance"),
         "inliers": found.evidence.get("inliers"),
+        "proposed": found.evidence.get("proposed"),
         "decision": "kept",
         "by": "rule",
     }
@@ -336,27 +374,16 @@ def _uncovered(scan: Scan | None, result: Survey) -> set[str]:
 
 def _own_limits(guard: Guard) -> list[str]:
     index = guard.index
+    limits = list(index.notes)
+    if not index.local:
+        limits.append("built for renders and drawings: every photograph is unverifiable")
+    if not len(index.text.questions):
+        limits.append("the index holds no questions: texts were not compared")
     weak = int((index.quality < guard.options.min_quality).sum())
-    limits = [f"{weak} benchmark images have too little structure: only exact copies are found"] if weak else []
+    if weak:
+        limits.append(f"{weak} benchmark images have too little structure: only exact copies are found")
+    ran = {stage.name for stage in guard.stages}
+    limits += [f"{name} proposes from a similarity on that nobody measured" for name in NETWORKS if name in ran]
     if index.expected_images is None and index.expected_items is None:
         limits.append("nobody stated how many images the benchmark must have")
     return limits
-
-
-def section(node: Mapping[str, JsonValue], key: str) -> Mapping[str, JsonValue]:
-    """The mapping under a key; empty where there is none."""
-    value = node.get(key)
-    return value if isinstance(value, Mapping) else {}
-
-
-def entries(node: Mapping[str, JsonValue], key: str) -> tuple[Mapping[str, JsonValue], ...]:
-    """The mappings in the list under a key."""
-    value = node.get(key)
-    found = value if isinstance(value, Sequence) and not isinstance(value, str) else ()
-    return tuple(entry for entry in found if isinstance(entry, Mapping))
-
-
-def texts(node: Mapping[str, JsonValue], key: str) -> tuple[str, ...]:
-    """The list under a key as texts."""
-    value = node.get(key)
-    return tuple(map(str, value)) if isinstance(value, Sequence) and not isinstance(value, str) else ()

@@ -33,6 +33,10 @@ class DataSet(Config):
     aliases: tuple[str, ...]
     action: Action
     drawn_on_by: tuple[Use, ...]
+    copy_of: str = ""
+    """The benchmark of which it is a translated, recast or repackaged copy; "" where it is none."""
+    how: str = ""
+    """What the copy changed."""
 
 
 class _Table(Config):
@@ -51,7 +55,9 @@ class Pool:
     def json(self, scan: str) -> dict[str, JsonValue]:
         """For the certificate; `scan` says what became of the duty to scan."""
         uses = self.data_set.drawn_on_by
+        copied = {"copy_of": f"{self.data_set.copy_of} ({self.data_set.how})"} if self.data_set.copy_of else {}
         return {
+            **copied,
             "name": self.name,
             "data_set": self.data_set.name,
             "shares_ancestry_with": [f"{use.benchmark}/{use.task} ({use.standing})" for use in uses],

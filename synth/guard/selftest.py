@@ -11,14 +11,17 @@ from pathlib import Path
 import numpy as np
 
 from synth import images
+from synth.contracts import BenchmarkData
 from synth.errors import GuardError
 from synth.geometry import generator
 from synth.guard import features
+from synth.guard.building import build_index
 from synth.guard.cascade import Guard
 from synth.guard.drawings import is_drawing
-from synth.guard.index import GuardIndex, benchmark_images, build_index, folder_images
+from synth.guard.index import GuardIndex
+from synth.guard.reading import benchmark_images, folder_images
 from synth.guard.transforms import TRANSFORMS, clouds
-from synth.types import BenchmarkData, JsonValue, Progress
+from synth.types import JsonValue, Progress
 
 ALTERED = 2
 """Random transformations of each negative, beside the picture as it is."""

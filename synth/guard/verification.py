@@ -10,8 +10,9 @@ from dataclasses import dataclass
 
 from synth.errors import ImageError
 from synth.guard.cascade import Guard
-from synth.guard.certificate import CLEAN, NOT_ESTABLISHED, SCHEMA, entries, reasons_against, section
-from synth.guard.index import THRESHOLDS
+from synth.guard.certificate import CLEAN, NOT_ESTABLISHED, SCHEMA, reasons_against
+from synth.guard.fields import entries, section
+from synth.guard.options import THRESHOLDS
 from synth.guard.survey import CertifiedRow, survey
 from synth.images import image_id
 from synth.types import JsonValue
@@ -41,7 +42,7 @@ def verify(rows: Iterable[CertifiedRow], certificate: Mapping[str, JsonValue], g
     stated = dataset.get("n_samples")
     wanted = max(LEAST_RECHECKED, math.ceil(stated / 100) if isinstance(stated, int) else 0)
     salt = str(dataset.get("manifest_sha256"))
-    near = {str(entry.get("sample")) for entry in entries(certificate, "near_misses")}
+    near = {str(entry.get("sample")): entry for entry in entries(certificate, "near_misses")}
     kept: list[tuple[int, int, CertifiedRow]] = []
     close: list[CertifiedRow] = []
 
@@ -50,7 +51,7 @@ def verify(rows: Iterable[CertifiedRow], certificate: Mapping[str, JsonValue], g
             # The choice depends on the whole dataset, so nobody can place a sample where it is not looked at.
             rank = int.from_bytes(hashlib.blake2b(f"{salt} {row.sample_id}".encode(), digest_size=8).digest(), "big")
             (heapq.heappush if len(kept) < wanted else heapq.heappushpop)(kept, (-rank, number, row))
-            if near and near & {*row.image_ids, *map(image_id, row.images)}:
+            if near and near.keys() & {*row.image_ids, *map(image_id, row.images)}:
                 close.append(row)
             yield row
 
@@ -66,9 +67,10 @@ def verify(rows: Iterable[CertifiedRow], certificate: Mapping[str, JsonValue], g
         if dataset.get(what) != found:
             problems.append(f"{what}: the certificate says {dataset.get(what)}, the dataset has {found}")
     problems += [f"canary: {hit}" for hit in result.canary_hits]
+    problems += [f"text: {hit}" for hit in result.text_hits]
     again = {row.sample_id: row for row in (*close, *(row for _, _, row in kept))} if guard is not None else {}
     for row in again.values():
-        problems += _rejected(row, guard)
+        problems += _rejected(row, guard, near)
     return Verification(problems=tuple(problems), n_samples=result.n_samples, n_rechecked=len(again))
 
 
@@ -91,10 +93,17 @@ def _claims(certificate: Mapping[str, JsonValue], guard: Guard | None) -> Iterab
             yield f"{name}: {value} is looser than the shipped {least}"
 
 
-def _rejected(row: CertifiedRow, guard: Guard | None) -> Iterable[str]:
+def _rejected(row: CertifiedRow, guard: Guard | None, near: Mapping[str, Mapping[str, JsonValue]]) -> Iterable[str]:
     if guard is None:
         return
     for number, data in enumerate(row.images):
         found = guard.check_file(data, row.boxes(number), row.content)
         if found.verdict != "clean":
             yield f"sample {row.sample_id}: image {number + 1} is {found.verdict}, {found.match} ({found.stage})"
+        stated = near.get(found.image_id, {})
+        for name, what in (("pdq", "distance"), ("inliers", "inliers")):
+            if stated and stated.get(name) != found.evidence.get(what):
+                yield (
+                    f"sample {row.sample_id}: image {number + 1} is a near miss with {name} {stated.get(name)}, "
+                    f"now {found.evidence.get(what)}"
+                )

@@ -13,6 +13,7 @@ distances to a fixed sample of the benchmark's descriptors and their mirror imag
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -89,9 +90,20 @@ class Search:
         if len(picture) == 0 or len(self._strangers) == 0:
             return ()
         both = (picture, mirrored(picture))
-        limits = RATIO**2 * self._yardstick(picture)
+        return self._aligned(both, self.candidates(both))
+
+    def align_with(self, picture: Features, owners: Sequence[int]) -> tuple[Alignment, ...]:
+        """`align` with these benchmark images, whatever the votes say."""
+        if len(picture) == 0 or len(self._strangers) == 0 or not owners:
+            return ()
+        return self._aligned((picture, mirrored(picture)), [(owner, bool(f)) for owner in owners for f in (0, 1)])
+
+    def _aligned(
+        self, both: tuple[Features, Features], candidates: Sequence[tuple[int, bool]]
+    ) -> tuple[Alignment, ...]:
+        limits = RATIO**2 * self._yardstick(both[0])
         found = []
-        for owner, flipped in self.candidates(both):
+        for owner, flipped in candidates:
             query, image = both[flipped], self.bank.features(owner)
             here, there = _matches(query, image, limits)
             fitted = _fit(query.places[here], image.places[there])

@@ -22,9 +22,9 @@ import numpy.typing as npt
 import zstandard
 
 from synth.config import digest
-from synth.types import Box, DepthMap, JsonValue, Mask, MetricDepth, Region, Regions, RelativeDepth
+from synth.types import Box, DepthMap, JsonValue, Loss, Mask, MetricDepth, Region, Regions, RelativeDepth
 
-FORMAT = 1
+FORMAT = 2
 _LEVEL = 3
 _LARGEST = 2_000_000_000
 _Arrays = list[npt.NDArray[np.generic]]
@@ -178,6 +178,7 @@ def _regions_out(regions: Regions) -> tuple[dict[str, JsonValue], _Arrays]:
         "backend": regions.backend,
         "complete": regions.complete,
         "vocabulary": list(regions.vocabulary),
+        "losses": [[loss.reason, loss.count, loss.example] for loss in regions.losses],
         "items": items,
     }
     return head, arrays
@@ -210,6 +211,7 @@ def _regions_in(head: Mapping[str, JsonValue], body: memoryview) -> Regions:
         complete=bool(head["complete"]),
         backend=str(head["backend"]),
         vocabulary=tuple(str(label) for label in _list(head["vocabulary"])),
+        losses=tuple(_loss(loss) for loss in _list(head["losses"])),
     )
 
 
@@ -228,6 +230,11 @@ def _mapping(value: JsonValue) -> Mapping[str, JsonValue]:
     if not isinstance(value, dict):
         raise ValueError(f"expected an object, found {value!r}")
     return value
+
+
+def _loss(value: JsonValue) -> Loss:
+    reason, count, example = _list(value)
+    return Loss(reason=str(reason), count=int(_number(count)), example=str(example))
 
 
 def _number(value: JsonValue) -> float:

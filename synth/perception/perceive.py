@@ -11,32 +11,33 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Generic, TypeAlias, TypeVar
 
-from synth.errors import BackendError
+from synth.contracts import DepthBackend, DepthRunner, MatchBackend, Need, RegionBackend, RegionRunner
+from synth.errors import BackendError, ConfigError
 from synth.geometry import generator
 from synth.perception import consensus
 from synth.perception.cache import Cache, CacheStats, key_of
 from synth.perception.consensus import ConsensusOptions, Member
+from synth.perception.refine import Refined, Refinement
+from synth.perception.two_views import Matcher, TwoViewOptions
 from synth.plugins import DEPTH, MATCHES, REGIONS, load_all, names
 from synth.types import (
-    DepthBackend,
     DepthMap,
-    DepthRunner,
     Drop,
     Frame,
-    MatchBackend,
     MetricDepth,
-    Need,
     PluginOptions,
-    RegionBackend,
-    RegionRunner,
     Regions,
     RelativeDepth,
     Scene,
+    SecondView,
+    View,
     WarpedPair,
 )
 
 NO_TRUTH = "no_truth"
 """Reason of a drop: the backends read truth, and the image brings none of what is needed."""
+NO_SECOND_VIEW = "no_second_view"
+"""Reason of a drop: only a second picture is lacking; the photo is alone in its group, or nothing relates the two."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -44,12 +45,12 @@ class MemberStats:
     """What one member of a consensus has cost so far."""
 
     role: str
-    """depth or regions."""
+    """depth or regions; labels/… and masks/… for what refines the regions."""
     member: str
     identity: str
     images: int
     passes: int
-    """Images that went through the model."""
+    """Pictures that went through the model: an enlarged image is four."""
     cache_hits: int
     absent: int
     """Images that a truth backend knows nothing about."""
@@ -64,6 +65,11 @@ class PerceptionStats:
     members: tuple[MemberStats, ...]
     pairs: int
     pair_seconds: float
+    second_views: int
+    """Pairs of photos that were matched."""
+    second_views_absent: int
+    """Those about which a truth backend says nothing."""
+    match_seconds: float
     load_seconds: float
     cache: CacheStats | None
 
@@ -80,7 +86,8 @@ class _Role(Generic[BackendT, ResultT]):
 
     name: str
     narrow: Callable[[DepthMap | Regions | None], ResultT | None]
-    unmirror: Callable[[ResultT, int], ResultT]
+    restore: Callable[[Member[BackendT], Frame, Sequence[ResultT]], ResultT]
+    """What the model gave for `consensus.inputs_of`, in the frame's own pixels."""
     check: Callable[[ResultT, Frame, str], None]
 
 
@@ -94,14 +101,28 @@ class Perceiver:
         matches: tuple[MatchBackend, PluginOptions] | None,
         consensus_options: ConsensusOptions,
         cache: Cache | None,
+        two_views: TwoViewOptions | None = None,
+        refinements: Sequence[Refinement] = (),
     ) -> None:
-        """Loads nothing. Raises ConfigError for a wrong further member of the consensus."""
+        """Loads nothing. `refinements` work on the plain pass of a detector, in order; truth needs none.
+
+        Raises ConfigError for a backend that cannot do what it is chosen for.
+        """
         self._depth = consensus.depth_members(depth, consensus_options) if depth else ()
         self._regions = consensus.region_members(regions, consensus_options) if regions else ()
+        if matches and matches[0].pair is None:
+            raise ConfigError(
+                f"{matches[0].name} matches two photos and makes no second picture",
+                where="perception.matches.name",
+                fix=f"choose homography here, or --set perception.two_views.matches.name={matches[0].name}",
+            )
         self._matches = matches
+        self._matcher = Matcher(two_views) if two_views else None
         self._cache = cache
         self._depth_runners: dict[str, DepthRunner] = {}
         self._region_runners: dict[str, RegionRunner] = {}
+        steps = () if regions is None or regions[0].exact else refinements
+        self._refined = Refined(steps, cache, self._count)
         self._identities: dict[tuple[str, str], str] = {}
         self._stats: dict[tuple[str, str], MemberStats] = {}
         self._pairs, self._pair_seconds, self._load_seconds = 0, 0.0, 0.0
@@ -112,7 +133,12 @@ class Perceiver:
             members=tuple(self._stats.values()),
             pairs=self._pairs,
             pair_seconds=self._pair_seconds,
-            load_seconds=self._load_seconds,
+            second_views=self._matcher.pairs if self._matcher else 0,
+            second_views_absent=self._matcher.absent if self._matcher else 0,
+            match_seconds=self._matcher.seconds if self._matcher else 0.0,
+            load_seconds=self._load_seconds
+            + self._refined.load_seconds
+            + (self._matcher.load_seconds if self._matcher else 0.0),
             cache=self._cache.stats() if self._cache else None,
         )
 
@@ -120,15 +146,22 @@ class Perceiver:
         """Role and member -> the backend's identity, for plans and manifests. Raises BackendError as loading does."""
         found = {f"depth/{m.name}": self._identity("depth", m) for m in self._depth}
         found |= {f"regions/{m.name}": self._identity("regions", m) for m in self._regions}
+        if self._regions:
+            found["regions/plain"] = self._refined.identity(found["regions/plain"])
         if self._matches:
             backend, options = self._matches
             found[f"matches/{backend.name}"] = f"{backend.name}/{backend.version}:{options.model_dump_json()}"
+        if self._matcher:
+            found |= {f"two_views/{name}": identity for name, identity in self._matcher.identities().items()}
         return found
 
-    def perceive(self, frames: Sequence[Frame], needs: frozenset[Need], seed: int) -> list[Scene | Drop]:
-        """One scene a frame, in order; a Drop (`no_truth`) where a photo brings nothing of what is needed.
+    def perceive(
+        self, frames: Sequence[Frame], needs: frozenset[Need], seed: int, others: Sequence[Sequence[Frame]] = ()
+    ) -> list[Scene | Drop]:
+        """One scene a frame, in order; a Drop (`no_truth`, `no_second_view`) where a photo lacks all that is needed.
 
-        Only what is needed is run. Raises BackendError for a need that the chosen backends cannot meet.
+        `others`: other photos of each frame's source group, to be matched with it. Only what is needed is run. Raises
+        BackendError for a need that the chosen backends cannot meet.
         """
         self._check(needs)
         depths = self._all_depths(frames) if needs & {Need.DEPTH, Need.METRIC_DEPTH} else [()] * len(frames)
@@ -136,24 +169,19 @@ class Perceiver:
             self._check_metres(depths)
         regions = self._all_regions(frames) if Need.REGIONS in needs else [()] * len(frames)
         found: list[Scene | Drop] = []
-        for frame, depth, region in zip(frames, depths, regions, strict=True):
+        for k, (frame, depth, region) in enumerate(zip(frames, depths, regions, strict=True)):
             pair = self._pair(frame, seed) if Need.PAIR in needs else None
-            scene = Scene(view=frame.view, rgb=frame.rgb, depths=depth, regions=region, pair=pair)
+            seconds = self._seconds(frame, others[k]) if Need.PAIR in needs and others else ()
+            scene = Scene(view=frame.view, rgb=frame.rgb, depths=depth, regions=region, pair=pair, seconds=seconds)
             lacking = missing_needs(scene, needs)
-            if needs and lacking == needs:
-                lacks = ", ".join(sorted(need.value for need in lacking))
-                found.append(
-                    Drop(stage="perception", task="", image=frame.view.name, reason=NO_TRUTH, example=f"lacks {lacks}")
-                )
-            else:
-                found.append(scene)
+            found.append(lacks(frame.view, "", lacking) if needs and lacking == needs else scene)
         return found
 
     def _check(self, needs: frozenset[Need]) -> None:
         sections = (
             ({Need.DEPTH, Need.METRIC_DEPTH}, self._depth, "depth", names(DEPTH)),
             ({Need.REGIONS}, self._regions, "regions", names(REGIONS)),
-            ({Need.PAIR}, self._matches, "matches", names(MATCHES)),
+            ({Need.PAIR}, self._matches or self._matcher, "matches", names(MATCHES)),
         )
         for wanted, chosen, section, known in sections:
             if needs & wanted and not chosen:
@@ -178,7 +206,7 @@ class Perceiver:
         role = _Role[DepthBackend, DepthMap](
             name="depth",
             narrow=lambda value: None if isinstance(value, Regions) else value,
-            unmirror=lambda depth, width: consensus.mirror_depth(depth),
+            restore=consensus.depth_of,
             check=_check_depth,
         )
 
@@ -192,7 +220,7 @@ class Perceiver:
         role = _Role[RegionBackend, Regions](
             name="regions",
             narrow=lambda value: value if isinstance(value, Regions) else None,
-            unmirror=consensus.mirror_regions,
+            restore=consensus.regions_of,
             check=_check_regions,
         )
 
@@ -200,6 +228,9 @@ class Perceiver:
             return self._loaded(self._region_runners, member, member.backend.load)
 
         columns = [self._member(role, member, runner, frames) for member in self._regions]
+        plain = _present(columns[0])
+        if len(plain) == len(frames):  # else it is truth, which is not refined
+            columns[0] = [*self._refined(frames, plain, self._identity("regions", self._regions[0]))]
         return [_present(row) for row in zip(*columns, strict=True)]
 
     def _member(
@@ -217,27 +248,32 @@ class Perceiver:
         if cache is not None:
             results = [role.narrow(cache.get(key)) for key in keys]
         todo = [index for index, result in enumerate(results) if result is None]
+        inputs = [consensus.inputs_of(member, frames[i]) for i in todo]
         seconds = 0.0
         if todo:
             run = runner(member)
-            inputs = [consensus.mirror_frame(frames[i]) if member.mirrored else frames[i] for i in todo]
             start = time.perf_counter()
-            outputs = run(inputs)
+            outputs = iter(run([one for pictures in inputs for one in pictures]))
             seconds = time.perf_counter() - start
-            for index, output in zip(todo, outputs, strict=True):
-                if output is None and not backend.exact:
+            for index, pictures in zip(todo, inputs, strict=True):
+                given = [next(outputs) for _ in pictures]
+                known = [output for output in given if output is not None]
+                if len(known) < len(given) and not backend.exact:
                     raise TypeError(f"{role.name} backend {backend.name} gave None, which only truth may")
-                if output is not None:
-                    result = role.unmirror(output, frames[index].rgb.shape[1]) if member.mirrored else output
-                    role.check(result, frames[index], backend.name)
+                if known:
+                    for one, output in zip(pictures, known, strict=True):
+                        role.check(output, one, backend.name)
+                    result = role.restore(member, frames[index], known)
                     results[index] = result
                     if cache is not None:
                         cache.put(keys[index], result)
-        self._count(role.name, member.name, identity, (len(frames), len(todo), results.count(None)), seconds)
+        passes = sum(len(pictures) for pictures in inputs)
+        counts = (len(frames), passes, len(frames) - len(todo), results.count(None))
+        self._count(role.name, member.name, identity, counts, seconds)
         return results
 
-    def _count(self, role: str, member: str, identity: str, counts: tuple[int, int, int], seconds: float) -> None:
-        images, passes, absent = counts
+    def _count(self, role: str, member: str, identity: str, counts: tuple[int, int, int, int], seconds: float) -> None:
+        images, passes, cache_hits, absent = counts
         empty = MemberStats(
             role=role, member=member, identity=identity, images=0, passes=0, cache_hits=0, absent=0, seconds=0.0
         )
@@ -246,7 +282,7 @@ class Perceiver:
             old,
             images=old.images + images,
             passes=old.passes + passes,
-            cache_hits=old.cache_hits + images - passes,
+            cache_hits=old.cache_hits + cache_hits,
             absent=old.absent + absent,
             seconds=old.seconds + seconds,
         )
@@ -271,14 +307,27 @@ class Perceiver:
         return runners[name]
 
     def _pair(self, frame: Frame, seed: int) -> WarpedPair | None:
-        if self._matches is None:
+        if self._matches is None or self._matches[0].pair is None:
             return None
         backend, options = self._matches
+        make = self._matches[0].pair
         start = time.perf_counter()
-        made = backend.pair(frame, options, generator(seed, f"matches/{backend.name}", frame.view.image_id))
+        made = make(frame, options, generator(seed, f"matches/{backend.name}", frame.view.image_id))
         self._pairs += 1
         self._pair_seconds += time.perf_counter() - start
         return made
+
+    def _seconds(self, frame: Frame, others: Sequence[Frame]) -> tuple[SecondView, ...]:
+        if self._matcher is None:
+            return ()
+        return tuple(self._matcher.second_view(frame, other) for other in others)
+
+
+def lacks(view: View, task: str, lacking: frozenset[Need]) -> Drop:
+    """What a photo lacks for a task (or, with task "", for all of them), as a drop."""
+    reason = NO_SECOND_VIEW if lacking == {Need.PAIR} else NO_TRUTH
+    example = "lacks " + ", ".join(sorted(need.value for need in lacking))
+    return Drop(stage="perception", task=task, image=view.name, reason=reason, example=example)
 
 
 def missing_needs(scene: Scene, needs: frozenset[Need]) -> frozenset[Need]:
@@ -290,9 +339,19 @@ def missing_needs(scene: Scene, needs: frozenset[Need]) -> frozenset[Need]:
             met.add(Need.METRIC_DEPTH)
     if scene.regions:
         met.add(Need.REGIONS)
-    if scene.pair is not None:
+    if scene.pair is not None or any(second.matches for second in scene.seconds):
         met.add(Need.PAIR)
     return needs - met
+
+
+def losses_of(scene: Scene) -> list[Drop]:
+    """What perception left out of a scene, for the drop ledger."""
+    name = scene.view.name
+    return [
+        Drop(stage="perception", task="", image=name, reason=loss.reason, count=loss.count, example=loss.example)
+        for regions in scene.regions
+        for loss in regions.losses
+    ]
 
 
 def _present(row: Sequence[ResultT | None]) -> tuple[ResultT, ...]:

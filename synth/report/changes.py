@@ -15,8 +15,9 @@ ARMS: dict[str, str] = {
     "shuffled": "This arm was trained in the same way on the same pictures and questions, but with the answers of "
     "the taught skills shuffled. Nothing in it can teach them, so what it gains comes from the form of the questions "
     "or from training as such. What counts is how far the true data go beyond this arm.",
-    "no_image": "This arm was trained on the same questions without their pictures. What it gains can be had without "
-    "looking.",
+    "grey": "This arm was trained on the same questions and true answers beside grey pictures. What it gains comes "
+    "from the form and the wording of the questions.",
+    "other": "This arm was trained on as many pairs of other skills. What it gains comes from training as such.",
 }
 """What a control arm is for, by a word in its name."""
 _ANY_ARM = "This arm was trained without the thing that is supposed to help. It should not gain."
@@ -322,3 +323,32 @@ def arms_of(facts: Round, roles: Mapping[str, str] | None) -> tuple[Arm, ...]:
         about = next((text for word, text in ARMS.items() if word[:7] in name.lower()), _ANY_ARM)
         arms.append(Arm(title=words(name), about=about, rows=tuple(rows)))
     return tuple(arms)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Others:
+    """Other trainings on the same data."""
+
+    rows: tuple[Row, ...]
+    """One a training and taught skill."""
+    sentences: tuple[str, ...]
+    """The spread of each taught skill."""
+
+
+def others_of(facts: Round, roles: Mapping[str, str] | None) -> Others:
+    """Other seeds and settings, the taught skills only."""
+    compared = facts.comparison
+    if compared is None:
+        return Others(rows=(), sentences=())
+    rows = [
+        _row(skill, f"{words(name)}: {words(skill).lower()}", cells[skill], role_of(roles, skill), _level(facts, skill))
+        for name, cells in compared.arms.items()
+        for skill in compared.targets or ()
+        if skill in cells
+    ]
+    sentences = [
+        f"{words(skill)} over {it.n} trainings: {points(it.mean)} points on average, from {points(it.least)} to "
+        f"{points(it.most)} (standard deviation {100 * it.sd:.1f}); improved after {it.improved} of them."
+        for skill, it in compared.spread.items()
+    ]
+    return Others(rows=tuple(rows), sentences=tuple(sentences))

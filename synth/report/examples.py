@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from synth.contracts import BenchmarkData
 from synth.diagnosis.statistics import normalised
 from synth.geometry import generator
 from synth.report.cards import Example
-from synth.types import BenchmarkData, Outcome
+from synth.types import Outcome
 
 LONGEST_REPLY = 280
 """Characters of a reply printed under an example."""

@@ -59,6 +59,18 @@ class Gate(Record):
     reasons: tuple[str, ...] = ()
 
 
+class Spread(Record):
+    """Change of a taught skill over several trainings on the same data; shares."""
+
+    n: int
+    mean: float
+    sd: float
+    least: float
+    most: float
+    improved: int
+    """Trainings after which it had improved."""
+
+
 class Comparison(Record):
     """comparison.json"""
 
@@ -69,6 +81,9 @@ class Comparison(Record):
     retention: dict[str, Cell | bool | float | None] = Field(default_factory=dict)
     """Cells by skill, beside the plain values `margin` (largest loss that is allowed) and `passed`."""
     controls: dict[str, dict[str, Cell]] = Field(default_factory=dict)
+    arms: dict[str, dict[str, Cell]] = Field(default_factory=dict)
+    """Other trainings on the same data, by skill."""
+    spread: dict[str, Spread] = Field(default_factory=dict)
     gate: Gate = Gate()
     strata: dict[str, dict[str, dict[str, Cell]]] = Field(default_factory=dict)
     held_out: dict[str, Cell] = Field(default_factory=dict)

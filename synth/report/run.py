@@ -19,6 +19,7 @@ from synth.report.changes import (
     Arm,
     Group,
     Habit,
+    Others,
     Row,
     Split,
     arms_of,
@@ -26,6 +27,7 @@ from synth.report.changes import (
     groups_of,
     habits_of,
     margin_of,
+    others_of,
     quotas_of,
     retention_of,
     roles_of,
@@ -68,6 +70,7 @@ class Chapter:
     splits: tuple[Split, ...]
     split_intervals: bool
     arms: tuple[Arm, ...]
+    others: Others
     pictures: tuple[tuple[str, str, int, tuple[Card, ...]], ...]
     """Title, explanation, number in all, the cards shown."""
     quotas: tuple[QuotaLine, ...]
@@ -131,6 +134,7 @@ def _chapter(facts: Round) -> Chapter:
         splits=splits,
         split_intervals=any(row.cell.after_low is not None for split in splits for row in split.rows),
         arms=arms,
+        others=others_of(facts, roles),
         pictures=_pictures(facts.examples or ()),
         quotas=quotas_of(facts),
         balance=_balance(manifest) if manifest else (),

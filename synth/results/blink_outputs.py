@@ -14,10 +14,11 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from synth.contracts import ResultsFormat
 from synth.errors import ResultsError
 from synth.results._datasets import images_of
 from synth.results._values import letter
-from synth.types import Reply, ResultsFormat
+from synth.types import Reply
 
 _SPLITS = ("val", "test")
 _HEAD = 65_536

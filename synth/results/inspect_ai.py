@@ -14,10 +14,11 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from synth.contracts import ResultsFormat
 from synth.errors import ResultsError
 from synth.results import _values as values
 from synth.results._datasets import benchmark_named
-from synth.types import Reply, ResultsFormat
+from synth.types import Reply
 
 _HEAD = 65_536
 _MARKS = (b'"version"', b'"status"', b'"eval"', b'"task"', b'"model"')

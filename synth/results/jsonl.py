@@ -14,9 +14,10 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from synth.contracts import ResultsFormat
 from synth.errors import ResultsError
 from synth.results._values import order_hash
-from synth.types import LETTERS, Reply, ResultsFormat
+from synth.types import LETTERS, Reply
 
 _KEYS = ("item_id", "category", "model", "text", "gold")
 _LETTER = re.compile(r"\s*\(?\s*([A-Za-z])\s*[).]?\s*")

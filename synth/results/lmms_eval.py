@@ -13,11 +13,12 @@ import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from synth.contracts import ResultsFormat
 from synth.errors import ResultsError
 from synth.results import _values as values
 from synth.results._datasets import benchmark_named, images_of
 from synth.results._tables import Row, columns, rows
-from synth.types import Reply, ResultsFormat
+from synth.types import Reply
 
 _FILE = re.compile(r"(?:(?P<date>.+?)_)?samples_(?P<task>.+)\.jsonl")
 _METRIC = re.compile("acc|match|score|correct")

@@ -12,10 +12,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
+from synth.contracts import ResultsFormat
 from synth.errors import ResultsError
 from synth.results import _values as values
 from synth.results._tables import CELL_LIMIT, Row, columns, rows
-from synth.types import LETTERS, Reply, ResultsFormat
+from synth.types import LETTERS, Reply
 
 SYNONYMS: Mapping[str, tuple[str, ...]] = {
     "item_id": ("id", "index", "idx", "question_id", "sample_id", "qid", "doc_id", "uid"),

@@ -14,11 +14,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from synth.contracts import ResultsFormat
 from synth.errors import ResultsError
 from synth.results import _values as values
 from synth.results._datasets import benchmark_named, images_of
 from synth.results._tables import CELL_LIMIT, Row, columns, rows
-from synth.types import LETTERS, Reply, ResultsFormat
+from synth.types import LETTERS, Reply
 
 _SUFFIXES = (".xlsx", ".tsv", ".json")
 _ROTATION = 1_000_000

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import difflib
 import json
+from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 from typing import Annotated, Literal
 
 import numpy as np
@@ -17,13 +18,26 @@ from pydantic import BaseModel, ConfigDict, Field, FiniteFloat
 from synth.config import validate
 from synth.errors import ConfigError, SourceError
 from synth.geometry import box_area, box_iou
-from synth.types import Box, Camera, DepthMap, Mask, Matrix, MetricDepth, Region, Regions, RelativeDepth, Truth
+from synth.types import (
+    Box,
+    Camera,
+    DepthMap,
+    Mask,
+    Matches,
+    Matrix,
+    MetricDepth,
+    Region,
+    Regions,
+    RelativeDepth,
+    Truth,
+)
 
 NAME = "truth.jsonl"
 BACKEND = "truth"
 _SAME_OBJECT_IOU = 0.7  # a mask and a box drawn by the same annotators agree far better; neighbours far worse
 _Row = tuple[FiniteFloat, FiniteFloat, FiniteFloat]
 _Quad = tuple[FiniteFloat, FiniteFloat, FiniteFloat, FiniteFloat]
+_Point = tuple[FiniteFloat, FiniteFloat]
 
 
 class _Part(BaseModel):
@@ -62,6 +76,12 @@ class _Homography(_Part):
     matrix: tuple[_Row, _Row, _Row]
 
 
+class _Matches(_Part):
+    to: str
+    here: tuple[_Point, ...]
+    there: tuple[_Point, ...]
+
+
 class _Camera(_Part):
     K: tuple[_Row, _Row, _Row]
     R: tuple[_Row, _Row, _Row] | None = None
@@ -84,7 +104,7 @@ class Line(_Part):
     homographies: tuple[_Homography, ...] = ()
     camera: _Camera | None = None
     counts: dict[str, int] = {}
-    matches: object = None
+    matches: _Matches | None = None
     keypoints: object = None
 
 
@@ -111,6 +131,14 @@ class Entry:
     def companions(self) -> tuple[str, ...]:
         """Names of the files of truth that look like photos but are none."""
         return tuple(part.file for part in (self.line.depth, self.line.masks) if part is not None)
+
+    def other_views(self) -> Iterator[str]:
+        """Names of the photos of the same scene to which this line leads."""
+        yield from (homography.to for homography in self.line.homographies)
+        if self.line.matches is not None:
+            yield self.line.matches.to
+        if self.line.depth is not None and self.line.depth.right is not None:
+            yield self.line.depth.right
 
 
 def read(path: Path) -> dict[str, Entry]:
@@ -152,6 +180,11 @@ def _parse(text: str, where: str) -> Line:
         line = validate(data, Line, where)
     except ConfigError as error:
         raise SourceError(error.message, where=where) from None
+    if line.matches is not None and len(line.matches.here) != len(line.matches.there):
+        found = f"{len(line.matches.here)} and {len(line.matches.there)}"
+        raise SourceError(f"matches: as many places here as there, found {found}", where=where)
+    if line.depth is not None and line.depth.right is not None and line.depth.unit != "disparity":
+        raise SourceError("depth: a right photo needs unit disparity", where=where, fix="disparity in pixels")
     for boxed in line.boxes or ():
         if box_area(boxed.xyxy) <= 0:
             raise SourceError(f"box of {boxed.label!r} has no area: {list(boxed.xyxy)}", where=where, fix="x1 y1 x2 y2")
@@ -174,16 +207,26 @@ def check_sizes(entry: Entry, width: int, height: int) -> None:
             _same_size(image, path, width, height, entry.where)
 
 
-def truth(entry: Entry, width: int, height: int) -> Truth | None:
-    """Everything the line knows about a photo of that upright size, or None where that is nothing."""
+def truth(entry: Entry, width: int, height: int, below: PurePosixPath) -> Truth | None:
+    """Everything the line knows about a photo of that upright size, or None where that is nothing.
+
+    `below` is the sidecar's folder as the source sees it: other photos are named by their keys.
+    """
     line = entry.line
     depth = _depth(entry, line.depth, width, height) if line.depth else None
     regions = _regions(entry, width, height)
     camera = _camera(line.camera) if line.camera else None
-    homographies = {h.to: _matrix(h.matrix) for h in line.homographies}
-    if depth is None and regions is None and camera is None and not homographies:
+    homographies = {(below / h.to).as_posix(): _matrix(h.matrix) for h in line.homographies}
+    matches = {(below / line.matches.to).as_posix(): _matches(line.matches)} if line.matches else {}
+    if depth is None and regions is None and camera is None and not homographies and not matches:
         return None
-    return Truth(depth=depth, regions=regions, camera=camera, homographies=homographies)
+    right = (below / line.depth.right).as_posix() if line.depth and line.depth.right else ""
+    return Truth(depth=depth, regions=regions, camera=camera, homographies=homographies, matches=matches, right=right)
+
+
+def _matches(spec: _Matches) -> Matches:
+    here, there = (np.asarray(points, dtype=np.float64).reshape(-1, 2) for points in (spec.here, spec.there))
+    return Matches(here=here, there=there, scores=np.ones(len(here)), backend=BACKEND)
 
 
 def _depth(entry: Entry, spec: _Depth, width: int, height: int) -> DepthMap:

@@ -5,12 +5,15 @@ link that leaves the folder is refused. A folder may hold `truth.jsonl`: UTF-8, 
 to it, pixels and boxes in the photo as shown (EXIF orientation applied). Only `file` must be there:
 
     file          the photo
-    group         scene, video or sequence: stays in one split (default: the photo's path without suffix)
+    group         scene, video or sequence: stays in one split, and its photos can be second views of each other.
+                  Default: the group of a photo whose line leads to this one (homographies, matches, depth.right); else,
+                  with `group: folder`, its folder; else the photo alone
     domain        indoor, street, …
     licence       of the photo (default: the source's `licence`)
     depth         {file, scale, unit, order_only?, right?}: PNG of the photo's size, one channel of 8 or 16 bits, 0 = no
                   value. unit "m": metres = value / scale. "disparity": value / scale, larger is nearer. "relative":
-                  depth up to a factor, larger is farther. order_only, right (other photo of a stereo pair): notes
+                  depth up to a factor, larger is farther. right: the other photo of a rectified stereo pair, disparity
+                  in pixels: (x, y) lies at (x - disparity, y) there. order_only: a note
     boxes         [{label, xyxy}]
     complete      true: every instance of every label in `vocabulary` is listed; false (default): never count
     vocabulary    labels that were looked for; those in use always belong to it
@@ -19,9 +22,13 @@ to it, pixels and boxes in the photo as shown (EXIF orientation applied). Only `
                   id = R + 256 G + 65536 B; a thing's mask goes to the box of its label that it fills
     homographies  [{to, matrix}]: 3x3, this photo's pixels to the other's
     camera        {K, R?, t?}: 3x3 intrinsics in pixels; x_camera = R x_world + t, metres (default: the world's frame)
-    counts, matches, keypoints   checked for being JSON, and not used yet
+    matches       {to, here, there}: [[x, y], …] each, places marked in both photos
+    counts, keypoints   checked for being JSON, and not used yet
 
 Other keys are the writer's notes, unless they look like a misspelt one of these. Depth and mask files are no photos.
+
+Frames of a video: one folder a video, names with leading zeros (their order is the order of the paths), and
+`group: folder`.
 """
 
 from __future__ import annotations
@@ -29,15 +36,17 @@ from __future__ import annotations
 import hashlib
 import os
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
+from typing import Literal
 
 from pydantic import Field
 
+from synth.contracts import Source
 from synth.errors import ImageError, SourceError
 from synth.images import MAX_BYTES, SUFFIXES, inspect
 from synth.sources import _sidecar
-from synth.types import PluginOptions, Source, SourceItem, View, narrow
+from synth.types import PluginOptions, SourceItem, View, narrow
 
 
 class Options(PluginOptions):
@@ -49,6 +58,8 @@ class Options(PluginOptions):
     """Only the first so many, in path order."""
     licence: str = "unknown"
     """Of photos whose line does not say."""
+    group: Literal["photo", "folder"] = "photo"
+    """folder: the photos of one folder show one scene (a video's frames), where no line says otherwise."""
 
 
 def list_items(options: PluginOptions) -> Sequence[SourceItem]:
@@ -64,7 +75,8 @@ def list_items(options: PluginOptions) -> Sequence[SourceItem]:
     if entries and not entries.keys() & set(photos):
         where = next(iter(entries.values())).where
         raise SourceError("no line names a photo of this folder", where=where, fix="`file` is relative to the sidecar")
-    return [_item(root, name) for name in photos[: chosen.limit]]
+    groups = _groups(root, entries)
+    return [_item(root, name, groups, chosen) for name in photos[: chosen.limit]]
 
 
 def load(item: SourceItem, options: PluginOptions) -> View:
@@ -90,7 +102,7 @@ def load(item: SourceItem, options: PluginOptions) -> View:
         group=item.group,
         licence=(entry.line.licence if entry else None) or chosen.licence,
         domain=entry.line.domain if entry else "",
-        truth=_sidecar.truth(entry, info.width, info.height) if entry else None,
+        truth=_sidecar.truth(entry, info.width, info.height, _below(root, entry)) if entry else None,
     )
 
 
@@ -142,9 +154,30 @@ def _entry(root: Path, key: str) -> _sidecar.Entry | None:
     return None
 
 
-def _item(root: Path, name: str) -> SourceItem:
+def _below(root: Path, entry: _sidecar.Entry) -> PurePosixPath:
+    """The sidecar's folder from the root."""
+    return PurePosixPath(entry.folder.relative_to(root).as_posix())
+
+
+def _groups(root: Path, entries: Mapping[str, _sidecar.Entry]) -> dict[str, str]:
+    """Group of every photo that a line names, itself or as another view of its own; a photo's own word goes first."""
+    own = {name: entry.line.group for name, entry in entries.items() if entry.line.group}
+    led: dict[str, str] = {}
+    for name, entry in entries.items():
+        others = [(_below(root, entry) / other).as_posix() for other in entry.other_views()]
+        if others:
+            led |= dict.fromkeys([name, *others], own.get(name, _alone(name)))
+    return led | own
+
+
+def _alone(name: str) -> str:
+    return str(PurePosixPath(name).with_suffix(""))
+
+
+def _item(root: Path, name: str, groups: Mapping[str, str], options: Options) -> SourceItem:
     entry = _entry(root, name)
-    group = (entry.line.group if entry else None) or str(PurePosixPath(name).with_suffix(""))
+    default = str(PurePosixPath(name).parent) if options.group == "folder" else _alone(name)
+    group = groups.get(name, default)
     if entry is not None:
         try:
             info = inspect(_read(root, name))

@@ -15,6 +15,7 @@ import numpy as np
 from pydantic import Field
 
 from synth.config import digest
+from synth.contracts import Source
 from synth.errors import SourceError
 from synth.images import encode_png, image_id
 from synth.rooms import store
@@ -30,7 +31,6 @@ from synth.types import (
     Progress,
     Region,
     Regions,
-    Source,
     SourceItem,
     Truth,
     View,
@@ -140,4 +140,6 @@ def _box_of(mask: Mask) -> Box:
     return float(columns[0]), float(rows[0]), float(columns[-1] + 1), float(rows[-1] + 1)
 
 
-SOURCE = Source(name="rooms", version=1, options=Options, list=list_items, load=load, prepare=prepare)
+SOURCE = Source(
+    name="rooms", version=1, options=Options, list=list_items, load=load, prepare=prepare, domain="rendered"
+)

@@ -8,7 +8,7 @@ from typing import TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from synth.geometry import Points, pixel_of
+from synth.geometry import Points, box_area, pixel_of
 from synth.types import Box, Mask, Region, Scene
 
 ScalarT = TypeVar("ScalarT", bound=np.generic)
@@ -24,6 +24,20 @@ def is_stuff(region: Region) -> bool:
 def is_sliver(region: Region) -> bool:
     """True where too little of the object is visible for anyone to say that it is there."""
     return region.attributes.get("sliver") == "yes"
+
+
+def is_cut(box: Box, size: tuple[int, int], edge: float) -> bool:
+    """True where a box comes within `edge`, a share of the picture's (width, height), of the picture's edge."""
+    x, y = edge * size[0], edge * size[1]
+    return not (box[0] >= x and box[1] >= y and box[2] <= size[0] - x and box[3] <= size[1] - y)
+
+
+def box_within(a: Box, b: Box) -> float:
+    """Share of the smaller box that lies within the other."""
+    width = max(0.0, min(a[2], b[2]) - max(a[0], b[0]))
+    height = max(0.0, min(a[3], b[3]) - max(a[1], b[1]))
+    smaller = min(box_area(a), box_area(b))
+    return width * height / smaller if smaller > 0 else 0.0
 
 
 def random_points(rng: np.random.Generator, n: int, width: int, height: int, border_px: float) -> Points:

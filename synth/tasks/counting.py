@@ -1,8 +1,9 @@
 """How many objects of one kind are in the picture.
 
 A count is asked only where every member of the detection consensus gives the same number at every score threshold, no
-two boxes of the kind overlap so far that they may be one object, none is tiny, none stands for a crowd, and no second
-name may mean the same thing. "Not detected" is never "none": zero is asked only where the truth lists every instance.
+two boxes of the kind overlap so far that they may be one object, none lies within another, which may stand for a group,
+none is tiny or a rest that the picture's edge has left, none stands for a crowd, and no second name may mean the same
+thing. "Not detected" is never "none": zero is asked only where the truth lists every instance.
 Worked example: members find 3, 3 and 3 chairs at scores .3, .4 and .5: "How many chairs …", options 1, 2, 3, 4 in any
 order. Members that find 3 and 4: silence.
 The four options are the block of numbers that holds the truth: 1-4, 5-8, 9-12, or 0-3, 4-7, 8-11 where zero can be
@@ -20,26 +21,12 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
+from synth.contracts import Dial, Need, Task
 from synth.geometry import box_area, box_iou
 from synth.tasks._asking import Asker, Draft, Ledger, Wording, letter, mapping, number, numbers, rows, shuffled
-from synth.tasks._places import is_sliver, is_stuff
+from synth.tasks._places import box_within, is_cut, is_sliver, is_stuff
 from synth.tasks._words import names_stuff, plural, same_kind, spoken
-from synth.types import (
-    QA,
-    Dial,
-    Drop,
-    JsonValue,
-    Need,
-    Panel,
-    PluginOptions,
-    Provenance,
-    Region,
-    Regions,
-    Scene,
-    Skill,
-    Task,
-    narrow,
-)
+from synth.types import QA, Drop, JsonValue, Panel, PluginOptions, Provenance, Region, Regions, Scene, Skill, narrow
 
 NAME, VERSION = "counting", 2
 WORDINGS = (
@@ -65,6 +52,12 @@ class Options(PluginOptions):
     """Least box area, as a share of the image."""
     overlap: float = Field(0.5, gt=0, le=1)
     """IoU from which two boxes of one kind may be one object (detections only)."""
+    nested: float = Field(0.8, gt=0, le=1)
+    """Share of a box within another of its kind from which the outer one may be a group (detections only)."""
+    edge: float = Field(0.01, ge=0, lt=0.2)
+    """Boxes that come so near to the picture's edge, as a share of its sides, are cut by it."""
+    min_cut: float = Field(0.01, ge=0, lt=1)
+    """Least area of a box that the edge cuts, as a share of the image: of less, some say that it is there."""
     rival: float = Field(0.7, gt=0, le=1)
     """IoU from which two boxes of two kinds may be one object with two names (detections only)."""
     ask_zero: bool = True
@@ -116,7 +109,7 @@ def _counts(scene: Scene, options: Options, ledger: Ledger) -> list[_Count]:
     low = min(options.thresholds)
     for label in sorted({r.label for r in everything if r.label and not is_stuff(r) and r.score >= low}):
         found = _count(label, scene.regions, options.thresholds)
-        reason = _doubt(found, scene.regions, options, width * height)
+        reason = _doubt(found, scene.regions, options, (width, height))
         if reason:
             ledger.add(reason, f"{label}: {[list(counts.values()) for counts in found.by_member]}")
         else:
@@ -131,8 +124,9 @@ def _count(label: str, members: Sequence[Regions], thresholds: Sequence[float]) 
     return _Count(label, next(iter(by_member[0].values())), by_member, least)
 
 
-def _doubt(found: _Count, members: Sequence[Regions], options: Options, area: int) -> str:
-    """Why the number cannot be trusted, or ""."""
+def _doubt(found: _Count, members: Sequence[Regions], options: Options, size: tuple[int, int]) -> str:
+    """Why the number cannot be trusted, or "". `size`: the picture's width and height."""
+    area = size[0] * size[1]
     every = [r for member in members for r in member.items]
     own = [r for r in every if r.label == found.label]
     if any(r.crowd for r in own):
@@ -147,6 +141,9 @@ def _doubt(found: _Count, members: Sequence[Regions], options: Options, area: in
     kept = [r for r in own if r.score >= low]
     if any(box_area(r.box) < options.min_box * area for r in kept):
         return "tiny"
+    cut = [r for r in kept if is_cut(r.box, size, options.edge)]
+    if any(box_area(r.box) < options.min_cut * area for r in cut) and not all(m.complete for m in members):
+        return "cut_by_edge"
     if not 1 <= found.n <= options.max_count:
         return "too_many"
     if found.least_score <= options.min_score:
@@ -167,7 +164,11 @@ def _separate(label: str, member: Regions, options: Options) -> bool:
     low = min(options.thresholds)
     own = [r for r in member.items if r.label == label and r.score >= low]
     rivals = [r for r in member.items if r.label != label and r.score >= low and not is_stuff(r)]
-    alone = all(box_iou(a.box, b.box) < options.overlap for i, a in enumerate(own) for b in own[:i])
+    alone = all(
+        box_iou(a.box, b.box) < options.overlap and box_within(a.box, b.box) < options.nested
+        for i, a in enumerate(own)
+        for b in own[:i]
+    )
     return alone and all(box_iou(a.box, b.box) < options.rival for a in own for b in rivals)
 
 

@@ -13,9 +13,10 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from synth.contracts import Task
 from synth.tasks._asking import Asker, Draft, Ledger, Wording, alternate, letter, number, numbers, text
 from synth.tasks._places import object_points, random_points
-from synth.types import QA, Drop, Mark, Panel, PluginOptions, Provenance, Scene, Skill, Task, narrow
+from synth.types import QA, Drop, Mark, Panel, PluginOptions, Provenance, Scene, Skill, narrow
 
 NAME, VERSION = "left_right", 1
 WORDINGS = (

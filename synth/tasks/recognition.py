@@ -15,6 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field, field_validator
 
+from synth.contracts import Need, Task
 from synth.tasks._asking import Asker, Draft, Ledger, Wording, letter, mapping, rows, shuffled, text
 from synth.tasks._objects import (
     Limits,
@@ -28,20 +29,7 @@ from synth.tasks._objects import (
     visible,
 )
 from synth.tasks._words import is_plural, spoken, with_article
-from synth.types import (
-    QA,
-    Drop,
-    JsonValue,
-    Mark,
-    Need,
-    Panel,
-    PluginOptions,
-    Provenance,
-    Scene,
-    Skill,
-    Task,
-    narrow,
-)
+from synth.types import QA, Drop, JsonValue, Mark, Panel, PluginOptions, Provenance, Scene, Skill, narrow
 
 NAME, VERSION = "recognition", 1
 WORDINGS = {

@@ -17,25 +17,12 @@ from dataclasses import dataclass
 import numpy as np
 from pydantic import Field
 
+from synth.contracts import Dial, Need, Task, Trial
 from synth.geometry import Points
 from synth.tasks._asking import Asker, Draft, Ledger, Wording, alternate, is_truth, letter, mapping, numbers, rows
 from synth.tasks._depths import Floats, Indices, Member, flat, inverse_range, member_at, ray_factor
 from synth.tasks._places import Flags, object_points, on_any, random_points
-from synth.types import (
-    QA,
-    Dial,
-    Drop,
-    Mark,
-    MetricDepth,
-    Need,
-    Panel,
-    PluginOptions,
-    Provenance,
-    Scene,
-    Skill,
-    Task,
-    narrow,
-)
+from synth.types import QA, Drop, Mark, MetricDepth, Panel, PluginOptions, Provenance, Scene, Skill, narrow
 
 NAME, VERSION = "relative_depth", 2
 WORDINGS = (
@@ -87,6 +74,10 @@ class Options(PluginOptions):
     avoid: tuple[str, ...] = DISPLAYS
 
 
+_TRIALS = 200
+"""Random pairs of places of one scene that the yield is measured on."""
+
+
 @dataclass(frozen=True)
 class _Pair:
     near: int
@@ -105,8 +96,7 @@ def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> 
     spans = [inverse_range(depth) for depth in scene.depths]
     points = _places(scene, spans, chosen, rng, ledger)
     if len(points) >= 2:
-        rays = ray_factor(scene, points, chosen.fov_deg)
-        members = [member_at(depth, points, rays, span) for depth, span in zip(scene.depths, spans, strict=True)]
+        members = _members(scene, spans, points, chosen)
         pairs = _pairs(points, members, chosen, min(scene.rgb.shape[:2]), ledger)
         asker = Asker(NAME, VERSION, scene.view, rng)
         taken = _select(pairs, len(points), chosen, rng)
@@ -114,6 +104,26 @@ def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> 
             swap = rng.random() < chosen.swap_share
             yield asker.ask(_draft(pair, nearer, points, members, swap=swap), WORDINGS)
     yield from ledger.drops()
+
+
+def trials(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> Iterator[Trial]:
+    """Random pairs that are placed as asked pairs are, and which mark is nearer where they would be asked about."""
+    chosen = narrow(options, Options)
+    height, width = scene.rgb.shape[:2]
+    points = random_points(rng, 4 * _TRIALS, width, height, _border(scene, chosen))
+    i, j = np.arange(2 * _TRIALS), np.arange(2 * _TRIALS, 4 * _TRIALS)
+    placed = _placed(points, i, j, chosen, min(height, width))
+    i, j = i[placed][:_TRIALS], j[placed][:_TRIALS]
+    spans = [inverse_range(depth) for depth in scene.depths]
+    usable = _usable(scene, spans, points, chosen, Ledger(NAME, scene.view))
+    whole = np.flatnonzero(usable[i] & usable[j])
+    found = _compare(points, _members(scene, spans, points, chosen), i[whole], j[whole], chosen)
+    answers = [""] * len(i)
+    for k in np.flatnonzero(~found.against & (found.excess > 1)):
+        answers[whole[k]] = "A" if found.signed[0, k] > 0 else "B"
+    for first, second, answer in zip(points[i], points[j], answers, strict=True):
+        a, b = (Mark(label=label, x=float(x), y=float(y)) for label, (x, y) in (("A", first), ("B", second)))
+        yield Trial(marks=(a, b), answer=answer)
 
 
 def recompute(provenance: Provenance) -> str:
@@ -132,28 +142,45 @@ def recompute(provenance: Provenance) -> str:
 
 
 def _places(scene: Scene, spans: Sequence[float], options: Options, rng: np.random.Generator, ledger: Ledger) -> Points:
-    """(<= pool, 2) places that are flat and valid in every member; `spans` are the members' ranges."""
-    height, width = scene.rgb.shape[:2]
-    side = min(height, width)
-    radius = max(2, round(options.patch * side))
-    border = max(options.border * side, radius + 1.0)
+    """(<= pool, 2) places that may be asked about; `spans` are the members' ranges."""
     if not scene.depths:
         ledger.add("no_depth", "no depth is known for this image")
         return np.zeros((0, 2))
+    height, width = scene.rgb.shape[:2]
+    border = _border(scene, options)
     wanted = 6 * options.pool
     on_objects = object_points(scene, rng, round(wanted * options.object_share), border)
     points = np.concatenate([on_objects, random_points(rng, wanted - len(on_objects), width, height, border)])
     points = points[rng.permutation(len(points))]
+    return np.asarray(points[_usable(scene, spans, points, options, ledger)][: options.pool])
+
+
+def _side(scene: Scene) -> int:
+    """The picture's short side."""
+    return int(min(scene.rgb.shape[:2]))
+
+
+def _radius(scene: Scene, options: Options) -> int:
+    return max(2, round(options.patch * _side(scene)))
+
+
+def _border(scene: Scene, options: Options) -> float:
+    return max(options.border * _side(scene), _radius(scene, options) + 1.0)
+
+
+def _usable(scene: Scene, spans: Sequence[float], points: Points, options: Options, ledger: Ledger) -> Flags:
+    """(N,) True where a place is flat and valid in every member, and shows a surface itself."""
+    radius = _radius(scene, options)
+    shown = np.zeros(len(points), dtype=np.bool_)
     if not all(is_truth(depth.backend) for depth in scene.depths):
         shown = _on_display(scene, options.avoid, points)
         ledger.add("display_or_sky", "place on a mirror, window, screen, picture or the sky", int(shown.sum()))
-        points = points[~shown]
     smooth = np.ones(len(points), dtype=np.bool_)
     for depth, span in zip(scene.depths, spans, strict=True):
         limit = options.flat_metric if isinstance(depth, MetricDepth) else options.flat_relative * span
         smooth &= flat(depth, points, radius, limit)
-    ledger.add("not_flat", f"place with an edge, a slope or no depth within {radius} px", int((~smooth).sum()))
-    return np.asarray(points[smooth][: options.pool])
+    ledger.add("not_flat", f"place with an edge, a slope or no depth within {radius} px", int((~smooth & ~shown).sum()))
+    return np.asarray(smooth & ~shown)
 
 
 def _on_display(scene: Scene, avoid: Sequence[str], points: Points) -> Flags:
@@ -163,32 +190,59 @@ def _on_display(scene: Scene, avoid: Sequence[str], points: Points) -> Flags:
     return on_any(shown, points)
 
 
+def _members(scene: Scene, spans: Sequence[float], points: Points, options: Options) -> list[Member]:
+    rays = ray_factor(scene, points, options.fov_deg)
+    return [member_at(depth, points, rays, span) for depth, span in zip(scene.depths, spans, strict=True)]
+
+
+def _placed(points: Points, i: Indices, j: Indices, options: Options, side: int) -> Flags:
+    """True where two places lie far enough apart."""
+    gap = np.abs(points[i] - points[j])
+    far = np.hypot(gap[:, 0], gap[:, 1]) >= options.min_distance * side
+    return np.asarray(far & (gap[:, 1] >= options.min_vertical * side))
+
+
+@dataclass(frozen=True)
+class _Compared:
+    """P pairs of places, as M members see them."""
+
+    signed: Floats
+    """(M, P) how much nearer the first place is."""
+    lower: Flags
+    """True where the nearer place is the lower one."""
+    excess: Floats
+    """margin / least margin, the smallest of the members'."""
+    against: Flags
+    """True where members give opposite orders. One that says 0, no order at all, is against nobody."""
+
+
+def _compare(points: Points, members: Sequence[Member], i: Indices, j: Indices, options: Options) -> _Compared:
+    signed = np.stack([member.nearer(i, j) for member in members])
+    lower = np.asarray((points[i, 1] > points[j, 1]) == (signed[0] > 0))
+    least = np.stack([_least(member.metric, lower, options) for member in members])
+    against = np.asarray((signed > 0).any(axis=0) & (signed < 0).any(axis=0))
+    return _Compared(signed, lower, (np.abs(signed) / least).min(axis=0), against)
+
+
 def _pairs(points: Points, members: Sequence[Member], options: Options, side: int, ledger: Ledger) -> list[_Pair]:
     """Every pair of places that may be asked."""
     i, j = (np.asarray(index, dtype=np.int64) for index in np.triu_indices(len(points), 1))
-    gap = np.abs(points[i] - points[j])
-    placed = np.hypot(gap[:, 0], gap[:, 1]) >= options.min_distance * side
-    placed &= gap[:, 1] >= options.min_vertical * side
+    placed = _placed(points, i, j, options, side)
     i, j = i[placed], j[placed]
-    signed = np.stack([member.nearer(i, j) for member in members])
-    lower = (points[i, 1] > points[j, 1]) == (signed[0] > 0)
-    least = np.stack([_least(member.metric, lower, options) for member in members])
-    excess = (np.abs(signed) / least).min(axis=0)
-    # A member that says 0 (no order at all) is inside the margin, not against the others.
-    against: Flags = np.asarray((signed > 0).any(axis=0) & (signed < 0).any(axis=0), dtype=np.bool_)
-    inside = ~against & (excess <= 1)
-    ledger.add("members_disagree", _example(points, members, i, j, against), int(against.sum()))
+    found = _compare(points, members, i, j, options)
+    inside = ~found.against & (found.excess <= 1)
+    ledger.add("members_disagree", _example(points, members, i, j, found.against), int(found.against.sum()))
     ledger.add("inside_margin", _example(points, members, i, j, inside), int(inside.sum()))
     metric = np.array([member.metric for member in members])
     pairs = []
-    for k in np.flatnonzero(~against & ~inside):
-        near, far = (int(i[k]), int(j[k])) if signed[0, k] > 0 else (int(j[k]), int(i[k]))
+    for k in np.flatnonzero(~found.against & ~inside):
+        near, far = (int(i[k]), int(j[k])) if found.signed[0, k] > 0 else (int(j[k]), int(i[k]))
         margins = {
-            name: round(float(np.abs(signed[kind, k]).min()), 5)
+            name: round(float(np.abs(found.signed[kind, k]).min()), 5)
             for name, kind in (("margin_metric", metric), ("margin_relative", ~metric))
             if kind.any()
         }
-        pairs.append(_Pair(near, far, margins, float(excess[k]), "lower" if lower[k] else "higher"))
+        pairs.append(_Pair(near, far, margins, float(found.excess[k]), "lower" if found.lower[k] else "higher"))
     return pairs
 
 
@@ -260,8 +314,10 @@ def _draft(pair: _Pair, nearer: str, points: Points, members: Sequence[Member], 
     )
 
 
+_CLOSED = 100.0
+"""No two depths of a picture differ by this."""
 _DIALS = tuple(
-    Dial(option=kind + suffix, measure=kind, loose=1e-3, stratum=stratum)
+    Dial(option=kind + suffix, measure=kind, loose=1e-3, stratum=stratum, closed=_CLOSED)
     for kind in ("margin_metric", "margin_relative")
     for stratum, suffix in (("lower", ""), ("higher", "_higher"))
 )
@@ -273,5 +329,7 @@ TASK = Task(
     options=Options,
     generate=generate,
     recompute=recompute,
+    strata=("lower", "higher"),
     dials=_DIALS,
+    trials=trials,
 )

@@ -1,9 +1,10 @@
 """Is one named object left of, right of, above, below, in front of or behind another one?
 
 Both objects must be the only ones of their kind for every member of the detection consensus, in the same place, and
-whole. Left, right, above and below are read in the picture: the two boxes must not overlap along the axis at all and
-lie apart by a margin, in every member. In front and behind need depth: the quartiles of the two objects' depths must
-not overlap, by a margin, in every depth member. A "no" is as sure as a "yes": the opposite relation holds.
+whole, or at least large where the picture's edge cuts them. Left, right, above and below are read in the picture: the
+two boxes must not overlap along the axis at all and lie apart by a margin, in every member. In front and behind need
+depth: the quartiles of the two objects' depths must not overlap, by a margin, in every depth member. A "no" is as sure
+as a "yes": the opposite relation holds.
 Worked example: cup x 20..60, lamp x 90..140 of 200 pixels: "Is the cup to the left of the lamp?" yes, "Is the lamp to
 the left of the cup?" no. Cup x 20..60, table x 10..190: silence.
 What is above what, or nearer, is often known without looking ("the lamp above the table"): a stratum names the two
@@ -21,26 +22,24 @@ from typing import Literal
 import numpy as np
 from pydantic import Field
 
+from synth.contracts import Dial, Need, Task
 from synth.geometry import box_area, box_iou
 from synth.tasks._asking import Asker, Draft, Ledger, Wording, alternate, letter, mapping, numbers, rows, text
 from synth.tasks._depths import inverse_range
-from synth.tasks._places import is_sliver, is_stuff
+from synth.tasks._places import is_cut, is_sliver, is_stuff
 from synth.tasks._words import is_plural, names_stuff, same_kind, spoken
 from synth.types import (
     QA,
     Box,
     DepthMap,
-    Dial,
     Drop,
     MetricDepth,
-    Need,
     Panel,
     PluginOptions,
     Provenance,
     Region,
     Scene,
     Skill,
-    Task,
     narrow,
 )
 
@@ -82,7 +81,10 @@ class Options(PluginOptions):
     same: float = Field(0.6, gt=0, le=1)
     """IoU from which the members mean the same box."""
     edge: float = Field(0.01, ge=0, lt=0.2)
-    """Boxes that come so near to the picture's edge may be cut off; they are not asked about."""
+    """Boxes that come so near to the picture's edge, as a share of its sides, are cut by it."""
+    min_cut: float = Field(0.04, ge=0, le=1)
+    """Least box area of what the edge cuts, as a share of the picture. Cutting moves no side that faces another object,
+    so the order stays; but a rest of an object has no sure name."""
 
 
 @dataclass(frozen=True)
@@ -189,9 +191,8 @@ def _doubt(
         return "tiny"
     if any(box_iou(found[0].box, r.box) < options.same for r in found[1:]):
         return "members_disagree"
-    x, y = options.edge * width, options.edge * height
-    inside = all(r.box[0] >= x and r.box[1] >= y and r.box[2] <= width - x and r.box[3] <= height - y for r in found)
-    return "" if inside else "cut_by_edge"
+    cut = [r for r in found if is_cut(r.box, (width, height), options.edge)]
+    return "cut_by_edge" if any(box_area(r.box) < options.min_cut * width * height for r in cut) else ""
 
 
 # ------------------------------------------------------------------------------------------------------------ relations
@@ -314,6 +315,8 @@ def _stratum(order: _Order, right: str) -> str:
     return f"{order.axis} {kinds}#2/{order.first.name} first"
 
 
+_CLOSED = 100.0
+"""No two depths of a picture differ by this."""
 TASK = Task(
     name=NAME,
     version=VERSION,
@@ -323,8 +326,8 @@ TASK = Task(
     generate=generate,
     recompute=recompute,
     dials=(
-        Dial(option="margin", measure="margin", loose=0.0),
-        Dial(option="margin_metric", measure="margin_metric", loose=1e-3),
-        Dial(option="margin_relative", measure="margin_relative", loose=1e-3),
+        Dial(option="margin", measure="margin", loose=1e-3, closed=0.99),
+        Dial(option="margin_metric", measure="margin_metric", loose=1e-3, closed=_CLOSED),
+        Dial(option="margin_relative", measure="margin_relative", loose=1e-3, closed=_CLOSED),
     ),
 )

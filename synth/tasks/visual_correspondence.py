@@ -1,30 +1,56 @@
 """Which of four marks in the second picture is the place marked REF in the first.
 
-The second picture is the first one under a known homography (and other light), so the truth is exact. Marks stand at
-corners only, since a place without texture cannot be found again; the other candidates are corners, too, far from the
-truth and from each other, and none that looks the same.
-Worked example: REF at (200, 120); the homography sends it to (231.4, 98.0), where C stands; A, B and D are at least 7 %
-of the diagonal away: C.
-Stratum: "nearest" where the right candidate is also the one nearest to REF's own position in the frame, "elsewhere"
-where another one is; half and half, or the position alone would give the answer away.
+The second picture is the first one under a known homography (and other light), so that the truth is exact, or another
+photo of the same scene, where a place counts that all matchers agree on (see `_shared`). Marks stand on texture only,
+since a place without it cannot be found again; the other candidates are such places, too, far from the truth and from
+each other, and none that looks the same. Where the place itself looks like another one of the second photo, nothing is
+asked: the matchers may have been misled together.
+Worked example: REF at (200, 120); the homography, or each pass of the matcher, sends it to (231.4, 98.0), where C
+stands; A, B and D are at least 7 % of the diagonal away: C.
+Stratum: how many of the wrong candidates lie nearer to REF's own position in the frame than the right one does, 0 to 3;
+each is to be as frequent as the others, or the position alone would give the answer away.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Literal
 
 import numpy as np
-import numpy.typing as npt
 from pydantic import Field
 
-from synth.geometry import Points, apply_homography
-from synth.tasks._asking import Asker, Draft, Ledger, Wording, alternate, letter, mapping, number, point, rows
-from synth.tasks._places import Flags, gather
-from synth.tasks._texture import Corners, corners, likeness
-from synth.types import QA, Drop, Mark, Need, Panel, PluginOptions, Provenance, Scene, Skill, Task, WarpedPair, narrow
+from synth.contracts import Need, Task
+from synth.tasks._asking import (
+    Asker,
+    Draft,
+    Ledger,
+    Wording,
+    is_truth,
+    letter,
+    mapping,
+    number,
+    point,
+    rows,
+    text,
+)
+from synth.tasks._shared import PlaceOptions, Shared, lengths, model_measures, motion, of_photos, of_warp
+from synth.types import (
+    QA,
+    Drop,
+    JsonValue,
+    Mark,
+    Panel,
+    PluginOptions,
+    Provenance,
+    Scene,
+    SecondView,
+    Skill,
+    WarpedPair,
+    narrow,
+)
 
-NAME, VERSION = "visual_correspondence", 1
+NAME, VERSION = "visual_correspondence", 2
 WORDINGS = (
     Wording(question="Which mark in the second picture shows the place marked REF in the first one?", choice="mark {}"),
     Wording(question="The place called REF in image 1 appears again in image 2. Under which letter?"),
@@ -34,194 +60,245 @@ WORDINGS = (
 )
 _LABELS = ("A", "B", "C", "D")
 _TOLERANCE_PX = 1.0
+_FAR = 0.05
+_WIDEST = 0.01
 _TRIES = 24
 
 
-class Options(PluginOptions):
-    """Distances are shares of the second picture's diagonal, the border of each side."""
+class Options(PlaceOptions):
+    """Distances are shares of the second picture's diagonal."""
 
-    per_image: int = Field(2, ge=1, le=16)
-    border: float = Field(0.06, ge=0, lt=0.4)
-    to_truth: float = Field(0.07, gt=0)
+    per_image: int = Field(2, ge=1, le=64)
+    """Of each pair of pictures."""
     apart: float = Field(0.06, gt=0)
-    look_alike: float = Field(0.9, gt=0, le=1)
-    """Normalised correlation of two patches from which they look the same."""
-    min_texture: float = Field(5.0, gt=0)
-    """Least corner strength, in grey levels."""
-    patch: float = Field(0.015, gt=0, lt=0.1)
-    """Radius, as a share of the short side, that must be covered in the second picture."""
-
-
-@dataclass(frozen=True)
-class _Candidates:
-    """Corners that are visible in both pictures."""
-
-    found: Corners
-    index: npt.NDArray[np.int64]
-    """(N,) which corner of `found`."""
-    here: Points
-    there: Points
-    frame_here: Points
-    """(N, 2) positions as shares of the first picture's sides."""
-    frame_there: Points
-    diagonal: float
-    """Of the second picture, px."""
-
-    def away(self, truth: int) -> npt.NDArray[np.float64]:
-        """(N,) how far each candidate is from REF's own position in the frame."""
-        return _lengths(self.frame_there - self.frame_here[truth])
-
-    def likeness(self, i: int, j: int) -> float:
-        return likeness(self.found, int(self.index[i]), int(self.index[j]))
+    hard: float = Field(0.25, ge=0, le=1)
+    """Share of the questions one of whose wrong candidates stands within `near` of the right one, where any can."""
+    near: float = Field(0.15, gt=0)
 
 
 @dataclass(frozen=True)
 class _Set:
-    """A point and three others."""
+    """A place and three others."""
 
     truth: int
     others: tuple[int, ...]
     alike: float
     """Largest correlation of another one with the truth."""
-    kind: str
+    repeated: float | None
+    """Largest correlation of the truth with a place elsewhere in the second photo."""
+    nearer: int
+    """How many of the others lie nearer to REF's own position than the truth."""
 
 
 def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> Iterator[QA | Drop]:
-    """Up to `per_image` points, then what fell and why."""
+    """Up to `per_image` questions of each pair of pictures, then what fell and why."""
     chosen = narrow(options, Options)
     ledger = Ledger(NAME, scene.view)
-    if scene.pair is None:
+    asker = Asker(NAME, VERSION, scene.view, rng)
+    if scene.pair is None and not any(second.matches for second in scene.seconds):
         ledger.add("no_pair", "no second picture is known for this image")
-    else:
-        places = _candidates(scene, scene.pair, chosen, ledger)
-        asker = Asker(NAME, VERSION, scene.view, rng)
-        used: set[int] = set()
-        for wanted in alternate("nearest", "elsewhere", chosen.per_image, rng):
-            found = _search(places, wanted, used, chosen, rng, ledger)
-            if found is None:
-                ledger.add("too_few_corners", f"{len(places.index)} corners are visible in both pictures")
-                continue
-            used.add(found.truth)
-            yield asker.ask(_draft(scene.pair, places, found, rng), WORDINGS)
+    if scene.pair is not None:
+        places = of_warp(scene, scene.pair, chosen, ledger)
+        for found in _sets(places, chosen, rng, ledger):
+            yield asker.ask(_draft(places, found, _warp_facts(scene.pair), "pair", 0, rng), WORDINGS)
+    for index, second in enumerate(scene.seconds):
+        if not second.matches:
+            continue
+        if not len(second.matches[0].here):
+            ledger.add("no_overlap", f"nothing, or one small part only, relates {second.view.name} to this photo")
+            continue
+        places = of_photos(scene, second, chosen, ledger)
+        if len(places.index) and motion(places) < chosen.least_motion:
+            ledger.add("same_view", f"{second.view.name} shows everything where this photo does")
+            continue
+        for found in _sets(places, chosen, rng, ledger):
+            facts = _photo_facts(second, places, found.truth, chosen)
+            yield asker.ask(_draft(places, found, facts, "second", index, rng), WORDINGS)
     yield from ledger.drops()
 
 
 def recompute(provenance: Provenance) -> str:
-    """The stored homography sends the stored point to within a pixel of one candidate, and far from all others."""
+    """The candidate where the stored homography, or every stored member, puts REF, far from all others."""
     measures = provenance.measures
-    h = [number(v) for row in rows(measures["homography"]) for v in rows(row)]
-    x, y = point(measures["ref_px"])
-    w = h[6] * x + h[7] * y + h[8]
-    u, v = (h[0] * x + h[1] * y + h[2]) / w, (h[3] * x + h[4] * y + h[5]) / w
     marks = {label: point(place) for label, place in mapping(measures["candidates_px"]).items()}
-    error = {label: float(np.hypot(a - u, b - v)) for label, (a, b) in marks.items()}
-    nearest, *others = sorted(error, key=error.__getitem__)
-    width, height = point(measures["pair_size_px"])
-    far = 0.05 * float(np.hypot(width, height))
-    if error[nearest] > _TOLERANCE_PX or any(error[label] < far for label in others):
-        return ""
-    return letter(provenance.options, nearest)
+    diagonal = float(np.hypot(*point(measures["pair_size_px"])))
+    if "homography" in measures:
+        told = [_mapped(measures["homography"], point(measures["ref_px"]))]
+        tolerance = _TOLERANCE_PX
+    else:
+        told = [point(place) for place in mapping(measures["members_px"]).values()]
+        tolerance = number(measures["tolerance_px"])
+        if tolerance > _WIDEST * diagonal or not _model_allows(measures, tolerance):
+            return ""
+        if len(told) < 2 and not all(is_truth(backend) for backend in provenance.backends):
+            return ""  # one pass alone has nobody to confirm it
+    named = set()
+    for x, y in told:
+        error = {label: float(np.hypot(a - x, b - y)) for label, (a, b) in marks.items()}
+        nearest, *others = sorted(error, key=error.__getitem__)
+        if error[nearest] > tolerance or any(error[label] < _FAR * diagonal for label in others):
+            return ""
+        named.add(nearest)
+    return letter(provenance.options, named.pop()) if len(named) == 1 else ""
 
 
-def _candidates(scene: Scene, pair: WarpedPair, options: Options, ledger: Ledger) -> _Candidates:
-    height, width = scene.rgb.shape[:2]
-    rows_there, columns_there = pair.covered.shape
-    found = corners(scene.rgb, options.min_texture)
-    there = apply_homography(pair.homography, found.points)
-    inside = _within(found.points, width, height, options.border)
-    inside &= _within(there, columns_there, rows_there, options.border)
-    radius = max(2, round(options.patch * min(rows_there, columns_there)))
-    fits = (there >= radius + 1).all(axis=1) & (there < np.array([columns_there, rows_there]) - radius - 1).all(axis=1)
-    keep = np.flatnonzero(inside & fits)
-    covered = gather(pair.covered, there[keep], radius).all(axis=(1, 2))
-    keep = keep[covered]
-    ledger.add("out_of_frame", "corner that the second picture does not show", len(found.points) - len(keep))
-    return _Candidates(
-        found=found,
-        index=np.asarray(keep, dtype=np.int64),
-        here=found.points[keep],
-        there=there[keep],
-        frame_here=found.points[keep] / np.array([width, height]),
-        frame_there=there[keep] / np.array([columns_there, rows_there]),
-        diagonal=float(np.hypot(rows_there, columns_there)),
-    )
+def _mapped(matrix: JsonValue, place: tuple[float, float]) -> tuple[float, float]:
+    h = [number(v) for row in rows(matrix) for v in rows(row)]
+    x, y = place
+    w = h[6] * x + h[7] * y + h[8]
+    return (h[0] * x + h[1] * y + h[2]) / w, (h[3] * x + h[4] * y + h[5]) / w
 
 
-def _lengths(vectors: Points) -> npt.NDArray[np.float64]:
-    return np.asarray(np.hypot(vectors[:, 0], vectors[:, 1]))
+def _model_allows(measures: Mapping[str, JsonValue], tolerance: float) -> bool:
+    """Whether the plain pass's place agrees with the stored homography, or lies on its epipolar line."""
+    model, ref = text(measures["model"]), point(measures["ref_px"])
+    u, v = point(mapping(measures["members_px"])["plain"])
+    if model == "homography":
+        x, y = _mapped(measures["model_matrix"], ref)
+        return bool(np.hypot(x - u, y - v) <= tolerance)
+    if model == "fundamental":
+        a, b, c = (
+            sum(number(m) * p for m, p in zip(rows(row), (*ref, 1.0), strict=True))
+            for row in rows(measures["model_matrix"])
+        )
+        return bool(abs(a * u + b * v + c) <= tolerance * np.hypot(a, b))
+    return model == "exact"
 
 
-def _within(points: Points, width: int, height: int, edge: float) -> Flags:
-    size = np.array([width, height])
-    return np.asarray((points >= edge * size).all(axis=1) & (points <= (1 - edge) * size).all(axis=1))
+def _sets(places: Shared, options: Options, rng: np.random.Generator, ledger: Ledger) -> Iterator[_Set]:
+    used: set[int] = set()
+    strata = [int(k) for _ in range(-(-options.per_image // len(_LABELS))) for k in rng.permutation(len(_LABELS))]
+    for wanted in strata[: options.per_image]:
+        found = _search(places, wanted, used, options, rng, ledger)
+        if found is None:
+            ledger.add("too_few_corners", f"{len(places.index)} places are visible in both pictures")
+            continue
+        used.add(found.truth)
+        yield found
 
 
 def _search(
-    places: _Candidates, wanted: str, used: set[int], options: Options, rng: np.random.Generator, ledger: Ledger
+    places: Shared, wanted: int, used: set[int], options: Options, rng: np.random.Generator, ledger: Ledger
 ) -> _Set | None:
-    """A point of the wanted stratum, or of the other one where the picture has none."""
+    """A point of the wanted stratum, or of another one where the picture has none."""
     order = [int(k) for k in rng.permutation(len(places.index))[: _TRIES + len(used)] if int(k) not in used]
-    for kind in (wanted, "nearest" if wanted == "elsewhere" else "elsewhere"):
+    near = bool(rng.random() < options.hard)
+    repeated: dict[int, float | None] = {}
+    for nearer in (wanted, *(k for k in range(len(_LABELS)) if k != wanted)):
         for truth in order[:_TRIES]:
-            found = _others(places, truth, kind, options, rng, ledger)
+            if truth not in repeated:
+                repeated[truth] = places.repeats.likest(truth) if places.repeats else None
+                if (repeated[truth] or 0.0) > options.look_alike:
+                    x, y = places.there[truth]
+                    ledger.add("repeats", f"({x:.0f}, {y:.0f}) of the second photo looks like another place of it")
+            if (repeated[truth] or 0.0) > options.look_alike:
+                continue
+            found = _others(places, truth, nearer, near, options, rng, ledger)
             if found is not None:
-                return found
+                return _Set(truth, *found, repeated[truth], nearer)
     return None
 
 
 def _others(
-    places: _Candidates, truth: int, kind: str, options: Options, rng: np.random.Generator, ledger: Ledger
-) -> _Set | None:
-    """Three other corners; "elsewhere": the first is nearer to REF's position than the truth, "nearest": none is."""
+    places: Shared,
+    truth: int,
+    nearer: int,
+    near: bool,
+    options: Options,
+    rng: np.random.Generator,
+    ledger: Ledger,
+) -> tuple[tuple[int, ...], float] | None:
+    """Three other places, `nearer` of them nearer to REF's position than the truth; their largest likeness to it."""
     away = places.away(truth)
-    free = _lengths(places.there - places.there[truth]) >= options.to_truth * places.diagonal
-    first = free & (away < away[truth]) if kind == "elsewhere" else free & (away >= away[truth])
-    rest = free if kind == "elsewhere" else first
+    gaps = lengths(places.there - places.there[truth]) / places.diagonal
+    before = away < away[truth]
+    left = {True: nearer, False: len(_LABELS) - 1 - nearer}
+    order = rng.permutation(np.flatnonzero(gaps >= options.to_truth))
+    sides = [order[before[order] == side][:_TRIES] for side in (True, False)]
+    if any(len(side) < need for side, need in zip(sides, left.values(), strict=True)):
+        return None
+    close = order[gaps[order] <= options.near][:_TRIES] if near else order[:0]
     chosen: list[int] = []
     alike: list[float] = []
-    for pool, need in ((first, 1), (rest, 3)):
-        for k in rng.permutation(np.flatnonzero(pool))[:_TRIES]:
-            if len(chosen) == need:
+    for pool, most in ((close, 1), (np.concatenate(sides), len(_LABELS) - 1)):
+        for k in map(int, pool):
+            side = bool(before[k])
+            if len(chosen) == most:
                 break
-            if (_lengths(places.there[chosen] - places.there[k]) < options.apart * places.diagonal).any():
+            if not left[side] or k in chosen:
                 continue
-            correlation = places.likeness(truth, int(k))
+            if (lengths(places.there[chosen] - places.there[k]) < options.apart * places.diagonal).any():
+                continue
+            correlation = places.likeness(truth, k)
             if correlation > options.look_alike:
                 where = places.there[k]
                 ledger.add("look_alike", f"({where[0]:.0f}, {where[1]:.0f}) looks like the truth")
                 continue
-            chosen.append(int(k))
+            left[side] -= 1
+            chosen.append(k)
             alike.append(correlation)
-        if len(chosen) < need:
-            return None
-    return _Set(truth, tuple(chosen), max(alike), kind)
+    return (tuple(chosen), max(alike)) if len(chosen) == len(_LABELS) - 1 else None
 
 
-def _draft(pair: WarpedPair, places: _Candidates, found: _Set, rng: np.random.Generator) -> Draft:
+def _warp_facts(pair: WarpedPair) -> tuple[tuple[str, ...], dict[str, JsonValue]]:
+    """Backends and the numbers that decide, for a warped copy."""
+    return (pair.backend,), {"route": "warp", "homography": [[float(v) for v in row] for row in pair.homography]}
+
+
+def _photo_facts(
+    second: SecondView, places: Shared, truth: int, options: Options
+) -> tuple[tuple[str, ...], dict[str, JsonValue]]:
+    """The same for another photo."""
+    plain = second.matches[0]
+    backends = tuple(dict.fromkeys(member.backend for member in second.matches))
+    return backends, {
+        "route": "photos",
+        **model_measures(plain),
+        "members_px": {name: [round(float(v), 2) for v in points[truth]] for name, points in places.members.items()},
+        "tolerance_px": round(options.tolerance * places.diagonal, 2),
+        "second_photo": second.view.name,
+    }
+
+
+def _draft(
+    places: Shared,
+    found: _Set,
+    facts: tuple[tuple[str, ...], dict[str, JsonValue]],
+    image: Literal["pair", "second"],
+    number_of: int,
+    rng: np.random.Generator,
+) -> Draft:
+    backends, measures = facts
     order = [(found.truth, *found.others)[k] for k in rng.permutation(len(_LABELS))]
     at = {label: [round(float(v), 2) for v in places.there[k]] for label, k in zip(_LABELS, order, strict=True)}
     ref = [float(v) for v in places.here[found.truth]]
-    gaps = _lengths(places.there[list(found.others)] - places.there[found.truth])
+    gaps = lengths(places.there[list(found.others)] - places.there[found.truth])
     nearest = float(gaps.min()) / places.diagonal
+    repeated = {} if found.repeated is None else {"most_alike_elsewhere_correlation": round(found.repeated, 4)}
     return Draft(
         skill=Skill.VISUAL_CORRESPONDENCE,
         options=_LABELS,
         right=_LABELS[order.index(found.truth)],
         panels=(
             Panel(image="view", marks=(Mark(label="REF", x=ref[0], y=ref[1]),)),
-            Panel(image="pair", marks=tuple(Mark(label=label, x=x, y=y) for label, (x, y) in at.items())),
+            Panel(
+                image=image,
+                marks=tuple(Mark(label=label, x=x, y=y) for label, (x, y) in at.items()),
+                number=number_of,
+            ),
         ),
-        backends=(pair.backend,),
+        backends=backends,
         measures={
-            "homography": [[float(v) for v in row] for row in pair.homography],
+            **measures,
             "ref_px": ref,
             "candidates_px": at,
-            "pair_size_px": [pair.covered.shape[1], pair.covered.shape[0]],
+            "pair_size_px": list(places.size_there),
             "nearest_distractor_of_diagonal": round(nearest, 4),
             "most_alike_correlation": round(found.alike, 4),
+            **repeated,
         },
         difficulty=0.5 * max(0.0, found.alike) + 0.5 * max(0.0, 1 - nearest / 0.4),
-        stratum=found.kind,
+        stratum=f"{found.nearer} nearer",
     )
 
 
@@ -230,6 +307,7 @@ TASK = Task(
     version=VERSION,
     skills=(Skill.VISUAL_CORRESPONDENCE,),
     needs=(Need.PAIR,),
+    strata=tuple(f"{n} nearer" for n in range(len(_LABELS))),
     options=Options,
     generate=generate,
     recompute=recompute,

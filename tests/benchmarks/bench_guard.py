@@ -1,17 +1,19 @@
 """Measures the contamination guard: recall by transformation, false alarms, milliseconds and bytes an image.
 
-    OMP_NUM_THREADS=1 python tests/benchmarks/bench_guard.py [--images 99] [--rooms outputs/cache/rooms] [--swap]
+    OMP_NUM_THREADS=1 python tests/benchmarks/bench_guard.py [--images 99] [--negatives FOLDER] [--quick] [--swap]
 
 The photographs of ../shared/data/photos and photos_gt are split by source: one part is the benchmark, the other, each
-picture as it is and after two random transformations, the negatives (--swap exchanges the parts). Rendered rooms are
-negatives too, and their own benchmark. An index of 7,300 images, most of them noisy copies of real descriptors at
-random places, serves for timing and for the recall of the vote at that size. What is flagged is drawn on
-outputs/guard_flagged.png.
+picture as it is and after two random transformations, the negatives (--swap exchanges the parts). --negatives adds a
+folder of pictures that are not in the benchmark, such as tiles of wallpapers; --altered says how often each of those is
+altered beside the picture as it is. Rendered rooms are negatives too, and their own benchmark. An index of 7,300
+images, most of them noisy copies of real descriptors at random places, serves for timing and for the recall of the vote
+at that size. What is flagged is drawn on outputs/guard_flagged.png.
 """
 
 from __future__ import annotations
 
 import argparse
+import itertools
 import sys
 import time
 from dataclasses import replace
@@ -25,9 +27,10 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from synth import images
 from synth.geometry import generator
 from synth.guard import bank, features, selftest
+from synth.guard.building import build_index
 from synth.guard.cascade import Guard
 from synth.guard.features import Features
-from synth.guard.index import GuardIndex, build_index, save_index
+from synth.guard.index import GuardIndex, save_index
 from synth.guard.transforms import TRANSFORMS
 from synth.guard.votes import Search
 from synth.types import Rgb
@@ -51,6 +54,35 @@ def photographs() -> dict[str, bytes]:
         for path in sorted((DATA / folder).iterdir())
         if path.suffix.lower() in images.SUFFIXES
     }
+
+
+def folder_of(path: Path) -> dict[str, bytes]:
+    """Every image below a folder, by its path in it."""
+    files = [file for file in sorted(path.rglob("*")) if file.suffix.lower() in images.SUFFIXES]
+    return {file.relative_to(path).as_posix(): file.read_bytes() for file in files}
+
+
+def strangers(index: GuardIndex, negatives: dict[str, bytes], altered: int) -> tuple[selftest.Flag, ...]:
+    """What is flagged of pictures that are not in the benchmark, each as it is and altered so many times."""
+    guard = Guard(index)
+    flagged: list[selftest.Flag] = []
+    n = near = unverifiable = 0
+    for name in negatives:
+        for kind, data in itertools.islice(selftest.altered(name, negatives), 1 + altered):
+            found = guard.check_file(data)
+            n, near = n + 1, near + found.near_miss
+            unverifiable += found.verdict == "unverifiable"
+            if found.is_hit:
+                flag = selftest.Flag(
+                    name=name, transform=kind, match=found.match, verdict=found.verdict, evidence=found.evidence
+                )
+                flagged.append(flag)
+                print(f"  flagged: {name} {kind}: {found.verdict} of {found.match} {dict(found.evidence)}", flush=True)
+    print(
+        f"further negatives: {len(flagged)} of {n} flagged ({100 * len(flagged) / max(n, 1):.2f} %) from "
+        f"{len(negatives)} pictures, {near} near misses, {unverifiable} unverifiable"
+    )
+    return tuple(flagged)
 
 
 def room(folder: Path, seed: int, view: int) -> Rgb:
@@ -179,6 +211,9 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rooms", type=Path, default=ROOT / "outputs" / "cache" / "rooms")
     parser.add_argument("--images", type=int, default=1000, help="benchmark images to copy")
+    parser.add_argument("--negatives", type=Path, help="folder of further pictures that are not in the benchmark")
+    parser.add_argument("--altered", type=int, default=2, help="alterations of each of those")
+    parser.add_argument("--quick", action="store_true", help="neither rooms nor the index of 7,300 images")
     parser.add_argument("--swap", action="store_true", help="exchange benchmark and negatives")
     chosen = parser.parse_args()
     if not (DATA / "photos").is_dir():
@@ -198,8 +233,12 @@ def main() -> None:
     result = selftest.measure(index, named, negatives, most=chosen.images)
     print(selftest.table(result))
     contact_sheet(result.flagged, negatives, named)
-    rooms(chosen.rooms, index)
-    blink_size(index, named)
+    if chosen.negatives:
+        more = folder_of(chosen.negatives)
+        contact_sheet(strangers(index, more, chosen.altered), more, named)
+    if not chosen.quick:
+        rooms(chosen.rooms, index)
+        blink_size(index, named)
 
 
 if __name__ == "__main__":

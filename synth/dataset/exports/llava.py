@@ -10,11 +10,12 @@ from pathlib import Path
 
 from PIL import Image
 
+from synth.contracts import Export
 from synth.dataset.prompt import item_prompt
 from synth.dataset.shards import read_rows
 from synth.errors import DatasetError
 from synth.files import write_bytes, write_json
-from synth.types import Export, JsonValue
+from synth.types import JsonValue
 
 COLUMNS = ("qa_id", "images", "question", "choices", "answer", "task", "skill")
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass
 import numpy as np
 from PIL import Image
 
+from synth.contracts import DepthBackend
 from synth.errors import BackendError
 from synth.perception._onnx import DepthSpec, Model, OnnxOptions, Placed, describe, open_model, place
-from synth.types import DepthArray, DepthBackend, DepthMap, Frame, MetricDepth, PluginOptions, RelativeDepth, narrow
+from synth.types import DepthArray, DepthMap, Frame, MetricDepth, PluginOptions, RelativeDepth, narrow
 
 WHERE = "perception.depth"
 

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synth.types import DepthBackend, DepthMap, Frame, PluginOptions
+from synth.contracts import DepthBackend
+from synth.types import DepthMap, Frame, PluginOptions
 
 
 def identity(options: PluginOptions) -> str:

@@ -10,9 +10,10 @@ from __future__ import annotations
 import numpy as np
 from pydantic import Field
 
+from synth.contracts import MatchBackend
 from synth.geometry import Points, apply_homography, homography_from_corners, warp
 from synth.images import resize
-from synth.types import Frame, Mask, MatchBackend, Matrix, PluginOptions, Rgb, WarpedPair, narrow
+from synth.types import Frame, Mask, Matrix, PluginOptions, Rgb, WarpedPair, narrow
 
 _TRIES = 8
 _EASING = 0.7

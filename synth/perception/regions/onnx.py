@@ -14,9 +14,10 @@ import numpy as np
 import numpy.typing as npt
 from pydantic import Field
 
+from synth.contracts import RegionBackend
 from synth.errors import BackendError
 from synth.perception._onnx import DetectSpec, Model, OnnxOptions, Placed, Tensor, describe, open_model, place
-from synth.types import Frame, PluginOptions, Region, RegionBackend, Regions, narrow
+from synth.types import Frame, PluginOptions, Region, Regions, narrow
 
 WHERE = "perception.regions"
 Floats = npt.NDArray[np.float64]

@@ -1,26 +1,24 @@
 """Objects from a Hugging Face detector, by default RT-DETR v2 r18 (Lv et al., arXiv 2407.17140; Apache-2.0).
 
-Any `AutoModelForObjectDetection` with an image processor that can post-process detections works (RT-DETR, D-FINE, DETR
-and their kin). Thresholds that decide are a task's; `min_score` only keeps the lists short.
+Any `AutoModelForObjectDetection` with an image processor that can post-process detections works (RT-DETR, D-FINE,
+RF-DETR, DETR and their kin). Thresholds that decide are a task's; `min_score` only keeps the lists short.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import groupby
 from typing import TYPE_CHECKING
 
 from pydantic import Field
 
-from synth.errors import BackendError
-from synth.geometry import box_area
+from synth.contracts import RegionBackend
 from synth.perception import _checkpoint
-from synth.types import Box, Frame, PluginOptions, Region, RegionBackend, Regions, narrow
+from synth.perception.regions._boxes import found_in
+from synth.types import Frame, PluginOptions, Regions, narrow
 
 if TYPE_CHECKING:
     import torch
-    from transformers import BaseImageProcessor, PreTrainedModel
 
 WHERE = "perception.regions"
 DEFAULT = "PekingU/rtdetr_v2_r18vd"
@@ -46,82 +44,46 @@ def load(options: PluginOptions) -> _Runner:
     checkpoint = _checkpoint.locate(chosen, WHERE, DEFAULT)  # before the import, which takes seconds
     from transformers import AutoImageProcessor, AutoModelForObjectDetection
 
-    try:
-        processor = AutoImageProcessor.from_pretrained(
-            checkpoint.folder, local_files_only=True, trust_remote_code=False
-        )
-        model, report = AutoModelForObjectDetection.from_pretrained(
-            checkpoint.folder,
-            local_files_only=True,
-            trust_remote_code=False,
-            use_safetensors=True,
-            dtype=chosen.dtype,
-            output_loading_info=True,
-        )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise BackendError(
-            f"not a detector that transformers can load: {' '.join(str(error).split())[:300]}",
-            where=str(checkpoint.folder),
-            fix=_checkpoint.advice(chosen.path, WHERE, DEFAULT),
-        ) from None
-    _checkpoint.refuse_gaps(model, report["missing_keys"], report["mismatched_keys"], checkpoint)
-    device = _checkpoint.device_of(chosen.device)
-    labels = {int(index): str(label) for index, label in model.config.id2label.items()}
-    return _Runner(
-        model=model.eval().to(device),
-        processor=processor,
-        device=device,
-        options=chosen,
-        labels=labels,
-        name=identity(chosen),
-    )
+    loaded = _checkpoint.load(checkpoint, chosen, AutoModelForObjectDetection, AutoImageProcessor, "a detector")
+    labels = {int(index): str(label) for index, label in loaded.model.config.id2label.items()}
+    return _Runner(loaded=loaded, options=chosen, labels=labels, name=identity(chosen))
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Runner:
-    model: PreTrainedModel
-    processor: BaseImageProcessor
-    device: str
+    loaded: _checkpoint.Loaded
     options: Options
     labels: Mapping[int, str]
     name: str
 
     def __call__(self, frames: Sequence[Frame]) -> list[Regions | None]:
-        found: list[Regions | None] = []
-        for start in range(0, len(frames), self.options.batch_size):
-            batch = [(frame, self._inputs(frame)) for frame in frames[start : start + self.options.batch_size]]
-            for _, alike in groupby(batch, key=lambda pair: pair[1]["pixel_values"].shape):
-                found += self._run(list(alike))
-        return found
+        return _checkpoint.in_batches(frames, self.options, self._prepare, self._run)
 
-    def _inputs(self, frame: Frame) -> Mapping[str, torch.Tensor]:
-        size = _checkpoint.input_size(dict(self.processor.size), self.options.size)
-        settings = {"size": size} if size else {}
-        inputs: Mapping[str, torch.Tensor] = self.processor(images=frame.rgb.copy(), return_tensors="pt", **settings)
+    def _prepare(self, frame: Frame) -> Mapping[str, torch.Tensor]:
+        settings = _checkpoint.sized(self.loaded.processor, self.options.size, WHERE)
+        photo = _checkpoint.to_device(frame.rgb, self.loaded.device)
+        inputs: Mapping[str, torch.Tensor] = self.loaded.processor(images=photo, return_tensors="pt", **settings)
         return inputs
 
-    def _run(self, batch: Sequence[tuple[Frame, Mapping[str, torch.Tensor]]]) -> list[Regions]:
-        import torch
-
-        joined = {key: torch.cat([inputs[key] for _, inputs in batch]).to(self.device) for key in batch[0][1]}
-        joined["pixel_values"] = joined["pixel_values"].to(self.model.dtype)
-        with torch.inference_mode():
-            outputs = self.model(**joined)
-        results = self.processor.post_process_object_detection(
-            outputs, threshold=self.options.min_score, target_sizes=[frame.rgb.shape[:2] for frame, _ in batch]
-        )
-        return [self._as_regions(frame, result) for (frame, _), result in zip(batch, results, strict=True)]
+    def _run(self, frames: Sequence[Frame], inputs: dict[str, torch.Tensor]) -> list[Regions | None]:
+        inputs["pixel_values"] = inputs["pixel_values"].to(self.loaded.model.dtype)
+        with _checkpoint.inference(self.options, WHERE):
+            outputs = self.loaded.model(**inputs)
+            results = self.loaded.processor.post_process_object_detection(
+                outputs, threshold=self.options.min_score, target_sizes=[frame.rgb.shape[:2] for frame in frames]
+            )
+        return [self._as_regions(frame, result) for frame, result in zip(frames, results, strict=True)]
 
     def _as_regions(self, frame: Frame, result: Mapping[str, torch.Tensor]) -> Regions:
-        height, width = frame.rgb.shape[:2]
-        rows = zip(result["scores"].tolist(), result["labels"].tolist(), result["boxes"].tolist(), strict=True)
-        items = []
-        for score, index, (x1, y1, x2, y2) in sorted(rows, key=lambda row: -row[0]):
-            box: Box = (max(x1, 0.0), max(y1, 0.0), min(x2, float(width)), min(y2, float(height)))
-            if box_area(box) >= 1:
-                items.append(Region(label=self.labels[index], box=box, score=score))
+        rows = zip(
+            result["scores"].tolist(),
+            [self.labels[index] for index in result["labels"].tolist()],
+            result["boxes"].tolist(),
+            strict=True,
+        )
         vocabulary = tuple(self.labels[index] for index in sorted(self.labels))
-        return Regions(items=tuple(items), complete=False, backend=self.name, vocabulary=vocabulary)
+        items = found_in(frame.rgb.shape, rows)
+        return Regions(items=items, complete=False, backend=self.name, vocabulary=vocabulary)
 
 
 BACKEND = RegionBackend(name="transformers", version=1, options=Options, exact=False, identity=identity, load=load)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from synth.types import Frame, PluginOptions, RegionBackend, Regions
+from synth.contracts import RegionBackend
+from synth.types import Frame, PluginOptions, Regions
 
 
 def identity(options: PluginOptions) -> str:

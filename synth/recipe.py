@@ -82,7 +82,7 @@ class OutputConfig(Config):
     """Images whose depth overlay is kept for `s2p view`."""
     per_image: int = Field(default=12, ge=1)
     """Most pairs of one skill from one image."""
-    oversample: float = Field(default=2.5, ge=1)
+    oversample: float = Field(default=4.0, ge=1)
     """Pairs drawn in all, for each pair wanted: room for balance, and for images that yield nothing."""
     thin: bool = True
     """Leave out candidates until a solver that does not look is no better than chance (`synth.audit.thinning`)."""

@@ -65,6 +65,11 @@ class Shared:
         """Of the second picture, px."""
         return float(np.hypot(*self.size_there))
 
+    @property
+    def ways(self) -> npt.NDArray[np.float64]:
+        """(N,) how far each place moves from frame to frame; shares of the sides."""
+        return lengths(self.there / np.array(self.size_there) - self.here / np.array(self.size_here))
+
     def away(self, truth: int) -> npt.NDArray[np.float64]:
         """(N,) how far each place, in the second frame, is from that of the truth in the first; shares of the sides."""
         return lengths(self.there / np.array(self.size_there) - self.here[truth] / np.array(self.size_here))

@@ -62,18 +62,19 @@ _LABELS = ("A", "B", "C", "D")
 _TOLERANCE_PX = 1.0
 _FAR = 0.05
 _WIDEST = 0.01
-_TRIES = 24
+_TRIES = 200
+"""Sets that are drawn for one question."""
 
 
 class Options(PlaceOptions):
     """Distances are shares of the second picture's diagonal."""
 
-    per_image: int = Field(2, ge=1, le=64)
+    per_image: int = Field(4, ge=1, le=64)
     """Of each pair of pictures."""
-    apart: float = Field(0.06, gt=0)
-    hard: float = Field(0.25, ge=0, le=1)
-    """Share of the questions one of whose wrong candidates stands within `near` of the right one, where any can."""
-    near: float = Field(0.15, gt=0)
+    apart: float = Field(0.07, gt=0)
+    like_motion: float = Field(0.02, gt=0)
+    """How well a wrong candidate's distance from REF's own position must fit the way of some place, in shares of the
+    sides."""
 
 
 @dataclass(frozen=True)
@@ -167,77 +168,67 @@ def _model_allows(measures: Mapping[str, JsonValue], tolerance: float) -> bool:
 
 def _sets(places: Shared, options: Options, rng: np.random.Generator, ledger: Ledger) -> Iterator[_Set]:
     used: set[int] = set()
-    strata = [int(k) for _ in range(-(-options.per_image // len(_LABELS))) for k in rng.permutation(len(_LABELS))]
-    for wanted in strata[: options.per_image]:
-        found = _search(places, wanted, used, options, rng, ledger)
+    for _ in range(options.per_image):
+        found = _search(places, used, options, rng, ledger)
         if found is None:
             ledger.add("too_few_corners", f"{len(places.index)} places are visible in both pictures")
-            continue
+            return
         used.add(found.truth)
         yield found
 
 
-def _search(
-    places: Shared, wanted: int, used: set[int], options: Options, rng: np.random.Generator, ledger: Ledger
-) -> _Set | None:
-    """A point of the wanted stratum, or of another one where the picture has none."""
-    order = [int(k) for k in rng.permutation(len(places.index))[: _TRIES + len(used)] if int(k) not in used]
-    near = bool(rng.random() < options.hard)
+def _search(places: Shared, used: set[int], options: Options, rng: np.random.Generator, ledger: Ledger) -> _Set | None:
+    """A place that looks like no other one, with three others.
+
+    Whatever does not fit, the whole set is drawn anew: to try again for one candidate alone would favour those that lie
+    far out, and the distance would tell them from the truth.
+    """
+    free = [k for k in range(len(places.index)) if k not in used]
     repeated: dict[int, float | None] = {}
-    for nearer in (wanted, *(k for k in range(len(_LABELS)) if k != wanted)):
-        for truth in order[:_TRIES]:
-            if truth not in repeated:
-                repeated[truth] = places.repeats.likest(truth) if places.repeats else None
-                if (repeated[truth] or 0.0) > options.look_alike:
-                    x, y = places.there[truth]
-                    ledger.add("repeats", f"({x:.0f}, {y:.0f}) of the second photo looks like another place of it")
+    for _ in range(_TRIES if free else 0):
+        truth = free[int(rng.integers(len(free)))]
+        if truth not in repeated:
+            repeated[truth] = places.repeats.likest(truth) if places.repeats else None
             if (repeated[truth] or 0.0) > options.look_alike:
-                continue
-            found = _others(places, truth, nearer, near, options, rng, ledger)
-            if found is not None:
-                return _Set(truth, *found, repeated[truth], nearer)
+                x, y = places.there[truth]
+                ledger.add("repeats", f"({x:.0f}, {y:.0f}) of the second photo looks like another place of it")
+        if (repeated[truth] or 0.0) > options.look_alike:
+            continue
+        found = _others(places, truth, options, rng, ledger)
+        if found is not None:
+            others, alike = found
+            away = places.away(truth)
+            return _Set(truth, others, alike, repeated[truth], int((away[list(others)] < away[truth]).sum()))
     return None
 
 
 def _others(
-    places: Shared,
-    truth: int,
-    nearer: int,
-    near: bool,
-    options: Options,
-    rng: np.random.Generator,
-    ledger: Ledger,
+    places: Shared, truth: int, options: Options, rng: np.random.Generator, ledger: Ledger
 ) -> tuple[tuple[int, ...], float] | None:
-    """Three other places, `nearer` of them nearer to REF's position than the truth; their largest likeness to it."""
+    """Three other places and their largest likeness to the truth.
+
+    Each lies as far from REF's own position as some place of this pair moves from picture to picture: else the distance
+    would tell the truth, which moves as places do, from places that are picked anywhere.
+    """
     away = places.away(truth)
-    gaps = lengths(places.there - places.there[truth]) / places.diagonal
-    before = away < away[truth]
-    left = {True: nearer, False: len(_LABELS) - 1 - nearer}
-    order = rng.permutation(np.flatnonzero(gaps >= options.to_truth))
-    sides = [order[before[order] == side][:_TRIES] for side in (True, False)]
-    if any(len(side) < need for side, need in zip(sides, left.values(), strict=True)):
-        return None
-    close = order[gaps[order] <= options.near][:_TRIES] if near else order[:0]
+    free = lengths(places.there - places.there[truth]) >= options.to_truth * places.diagonal
     chosen: list[int] = []
     alike: list[float] = []
-    for pool, most in ((close, 1), (np.concatenate(sides), len(_LABELS) - 1)):
-        for k in map(int, pool):
-            side = bool(before[k])
-            if len(chosen) == most:
-                break
-            if not left[side] or k in chosen:
-                continue
-            if (lengths(places.there[chosen] - places.there[k]) < options.apart * places.diagonal).any():
-                continue
-            correlation = places.likeness(truth, k)
-            if correlation > options.look_alike:
-                where = places.there[k]
-                ledger.add("look_alike", f"({where[0]:.0f}, {where[1]:.0f}) looks like the truth")
-                continue
-            left[side] -= 1
-            chosen.append(k)
-            alike.append(correlation)
-    return (tuple(chosen), max(alike)) if len(chosen) == len(_LABELS) - 1 else None
+    for wanted in rng.choice(places.ways, len(_LABELS) - 1):
+        fits = np.flatnonzero(free & (np.abs(away - wanted) <= options.like_motion))
+        if not len(fits):
+            return None
+        k = int(rng.choice(fits))
+        if (lengths(places.there[chosen] - places.there[k]) < options.apart * places.diagonal).any():
+            return None
+        correlation = places.likeness(truth, k)
+        if correlation > options.look_alike:
+            where = places.there[k]
+            ledger.add("look_alike", f"({where[0]:.0f}, {where[1]:.0f}) looks like the truth")
+            return None
+        chosen.append(k)
+        alike.append(correlation)
+    return tuple(chosen), max(alike)
 
 
 def _warp_facts(pair: WarpedPair) -> tuple[tuple[str, ...], dict[str, JsonValue]]:

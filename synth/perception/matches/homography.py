@@ -25,12 +25,12 @@ class Options(PluginOptions):
 
     perspective: float = Field(default=0.12, ge=0, le=0.3)
     """Each corner shifts by up to this share of the sides."""
-    rotation: float = Field(default=20.0, ge=0, le=180)
+    rotation: float = Field(default=30.0, ge=0, le=180)
     """Degrees, either way."""
-    scale: tuple[float, float] = (0.8, 1.25)
-    translation: float = Field(default=0.08, ge=0, le=0.5)
-    """Share of the sides, either way."""
-    least_covered: float = Field(default=0.6, ge=0, le=0.95)
+    scale: tuple[float, float] = (0.7, 1.4)
+    translation: float = Field(default=0.3, ge=0, le=0.5)
+    """Share of the sides, either way. Little motion leaves no room for wrong candidates that move as little."""
+    least_covered: float = Field(default=0.5, ge=0, le=0.95)
     """Share of the second image that must show the first; a stronger warp is drawn again, more gently each time."""
     gain: tuple[float, float] = (0.8, 1.2)
     gamma: tuple[float, float] = (0.8, 1.25)
@@ -96,4 +96,4 @@ def _relit(rgb: Rgb, options: Options, rng: np.random.Generator) -> Rgb:
     return np.rint(noisy).clip(0, 255).astype(np.uint8)
 
 
-BACKEND = MatchBackend(name="homography", version=1, options=Options, pair=pair)
+BACKEND = MatchBackend(name="homography", version=2, options=Options, pair=pair)

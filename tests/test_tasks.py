@@ -304,7 +304,7 @@ def test_larger_numbers_are_preferred_since_they_are_rare():
 @given(seed=st.integers(0, 500))
 def test_the_right_mark_stands_where_the_homography_sends_ref(seed):
     scene = ROOMS[seed % len(ROOMS)]
-    found, _ = ask("visual_correspondence", scene, seed)
+    found, _ = ask("visual_correspondence", scene, seed, visual_correspondence.Options(like_motion=None))
     assert found
     for qa in found:
         ref = qa.panels[0].marks[0]
@@ -312,7 +312,7 @@ def test_the_right_mark_stands_where_the_homography_sends_ref(seed):
         error = {m.label: float(np.hypot(m.x - there[0], m.y - there[1])) for m in qa.panels[1].marks}
         assert ref.label == "REF" and error.pop(said(qa)) < 0.1
         diagonal = np.hypot(128, 128)
-        assert min(error.values()) >= 0.07 * diagonal - 0.1
+        assert min(error.values()) >= 0.06 * diagonal - 0.1
         marks = qa.panels[1].marks
         assert min(np.hypot(a.x - b.x, a.y - b.y) for i, a in enumerate(marks) for b in marks[:i]) > 0.0599 * diagonal
         assert all(scene.pair.covered[int(m.y), int(m.x)] for m in marks)
@@ -321,7 +321,7 @@ def test_the_right_mark_stands_where_the_homography_sends_ref(seed):
 def test_a_wall_without_texture_offers_no_place():
     grey = np.full((128, 128, 3), 120, dtype=np.uint8)
     found, drops = ask("visual_correspondence", scene_of(grey, pair=warped(grey, shift(5, 3))))
-    assert not found and reasons(drops)["too_few_corners"] == 2
+    assert not found and reasons(drops)["too_few_corners"] == 1
 
 
 def test_a_place_that_looks_like_the_truth_is_no_candidate():
@@ -329,7 +329,8 @@ def test_a_place_that_looks_like_the_truth_is_no_candidate():
     rgb = np.tile(texture(1, period, period, 6), (4, 4, 1))  # every place comes back 15 times
     fell = 0
     for seed in range(20):
-        found, drops = ask("visual_correspondence", scene_of(rgb, pair=warped(rgb, shift(6, 4))), seed)
+        anywhere = visual_correspondence.Options(like_motion=None)
+        found, drops = ask("visual_correspondence", scene_of(rgb, pair=warped(rgb, shift(6, 4))), seed, anywhere)
         fell += reasons(drops).get("look_alike", 0)
         for qa in found:
             place = {mark.label: np.array([mark.x, mark.y]) for mark in qa.panels[1].marks}

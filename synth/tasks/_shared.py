@@ -25,7 +25,7 @@ class PlaceOptions(PluginOptions):
     """Distances are shares of the second picture's diagonal, the border of each side."""
 
     border: float = Field(0.06, ge=0, lt=0.4)
-    to_truth: float = Field(0.07, gt=0)
+    to_truth: float = Field(0.06, gt=0)
     look_alike: float = Field(0.9, gt=0, le=1)
     """Normalised correlation of two patches from which they look the same."""
     min_texture: float = Field(5.0, gt=0)

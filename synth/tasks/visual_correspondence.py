@@ -71,10 +71,11 @@ class Options(PlaceOptions):
 
     per_image: int = Field(4, ge=1, le=64)
     """Of each pair of pictures."""
-    apart: float = Field(0.07, gt=0)
-    like_motion: float = Field(0.02, gt=0)
+    apart: float = Field(0.06, gt=0)
+    like_motion: float | None = Field(0.02, gt=0)
     """How well a wrong candidate's distance from REF's own position must fit the way of some place, in shares of the
-    sides."""
+    sides; nothing is asked where places move too little for that. None: they may lie anywhere, and the position alone
+    mostly tells the truth: for measuring labels, not for training."""
 
 
 @dataclass(frozen=True)
@@ -215,7 +216,8 @@ def _others(
     chosen: list[int] = []
     alike: list[float] = []
     for wanted in rng.choice(places.ways, len(_LABELS) - 1):
-        fits = np.flatnonzero(free & (np.abs(away - wanted) <= options.like_motion))
+        like = free if options.like_motion is None else free & (np.abs(away - wanted) <= options.like_motion)
+        fits = np.flatnonzero(like)
         if not len(fits):
             return None
         k = int(rng.choice(fits))

@@ -6,6 +6,7 @@ Nothing heavy is imported before a verb runs, so that `s2p --help` answers at on
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
@@ -79,7 +80,13 @@ def run(parser: argparse.ArgumentParser, argv: list[str] | None) -> int:
         parser.print_help()
         return 2
     try:
-        return handler(args)
+        code = handler(args)
+        sys.stdout.flush()
+        return code
+    except BrokenPipeError:
+        # Whoever read our output has left (`| head`); without this Python complains once more at its exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
     except GateFailed as error:
         print(f"s2p: {error}", file=sys.stderr)
         return 1

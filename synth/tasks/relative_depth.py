@@ -234,14 +234,16 @@ def _pairs(points: Points, members: Sequence[Member], options: Options, side: in
     ledger.add("members_disagree", _example(points, members, i, j, found.against), int(found.against.sum()))
     ledger.add("inside_margin", _example(points, members, i, j, inside), int(inside.sum()))
     metric = np.array([member.metric for member in members])
+    # Hundreds of pairs a photo: one reduction over all of them, not one a pair.
+    smallest = {
+        name: np.abs(found.signed[kind]).min(axis=0)
+        for name, kind in (("margin_metric", metric), ("margin_relative", ~metric))
+        if kind.any()
+    }
     pairs = []
     for k in np.flatnonzero(~found.against & ~inside):
         near, far = (int(i[k]), int(j[k])) if found.signed[0, k] > 0 else (int(j[k]), int(i[k]))
-        margins = {
-            name: round(float(np.abs(found.signed[kind, k]).min()), 5)
-            for name, kind in (("margin_metric", metric), ("margin_relative", ~metric))
-            if kind.any()
-        }
+        margins = {name: round(float(values[k]), 5) for name, values in smallest.items()}
         pairs.append(_Pair(near, far, margins, float(found.excess[k]), "lower" if found.lower[k] else "higher"))
     return pairs
 

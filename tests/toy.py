@@ -118,7 +118,7 @@ def room(seed: int, width: int = 128, height: int = 128) -> Scene:
     regions = Regions(items=tuple(items), complete=True, backend="truth", vocabulary=VOCABULARY)
     truth = Truth(depth=metric(depth), regions=regions, camera=camera(width, height))
     view = view_of(rgb, truth, name=f"room-{seed}.png")
-    pair = warped(rgb, shift(width * 0.04, height * 0.03) @ turn(0.12, width, height))
+    pair = warped(rgb, shift(width * 0.14, height * 0.1) @ turn(0.12, width, height))
     return Scene(view=view, rgb=rgb, depths=(metric(depth),), regions=(regions,), pair=pair)
 
 

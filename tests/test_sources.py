@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from PIL import Image
+from pydantic import ValidationError
 
 from synth import plugins
 from synth.contracts import Source
@@ -60,6 +61,18 @@ def test_items_come_in_path_order_with_content_identity(tmp_path: Path) -> None:
         assert view.data == (tmp_path / item.key).read_bytes()
     assert [i.key for i in FOLDER.list(options(tmp_path, recursive=False))] == ["a.PNG", "c.webp"]
     assert [i.key for i in FOLDER.list(options(tmp_path, limit=3))] == ["a.PNG", "b/1.jpeg", "b/2.png"]
+
+
+def test_a_domain_is_for_photos_of_which_no_line_says_one_and_never_loosens_the_guard(tmp_path: Path) -> None:
+    png(tmp_path / "a.png", seed=1)
+    png(tmp_path / "b.png", seed=2)
+    (tmp_path / "truth.jsonl").write_text(json.dumps({"file": "b.png", "domain": "street"}) + "\n")
+    assert {name: view.domain for name, view in load_all(tmp_path).items()} == {"a.png": "", "b.png": "street"}
+    told = load_all(tmp_path, domain="indoor")
+    assert {name: view.domain for name, view in told.items()} == {"a.png": "indoor", "b.png": "street"}
+    for word in ("rendered", "drawn"):
+        with pytest.raises(ValidationError, match="neither rendered nor drawn"):
+            options(tmp_path, domain=word)
 
 
 def test_missing_and_empty_folders_say_what_was_looked_for(tmp_path: Path) -> None:

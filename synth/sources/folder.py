@@ -40,7 +40,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from synth.contracts import Source
 from synth.errors import ImageError, SourceError
@@ -60,6 +60,16 @@ class Options(PluginOptions):
     """Of photos whose line does not say."""
     group: Literal["photo", "folder"] = "photo"
     """folder: the photos of one folder show one scene (a video's frames), where no line says otherwise."""
+    domain: str = ""
+    """What the photos show (indoor, street …), where no line says so: picks the entry of a calibration."""
+
+    @field_validator("domain")
+    @classmethod
+    def _of_photographs(cls, value: str) -> str:
+        # The guard looks at renders less closely, so that must stay with the pictures it is true of.
+        if value in ("rendered", "drawn"):
+            raise ValueError("a folder of photos is neither rendered nor drawn; truth.jsonl says so of single pictures")
+        return value
 
 
 def list_items(options: PluginOptions) -> Sequence[SourceItem]:
@@ -101,7 +111,7 @@ def load(item: SourceItem, options: PluginOptions) -> View:
         source="folder",
         group=item.group,
         licence=(entry.line.licence if entry else None) or chosen.licence,
-        domain=entry.line.domain if entry else "",
+        domain=(entry.line.domain if entry else "") or chosen.domain,
         truth=_sidecar.truth(entry, info.width, info.height, _below(root, entry)) if entry else None,
     )
 

@@ -506,7 +506,7 @@ def test_pairs_are_strong_enough_and_still_show_the_photo() -> None:
     moved, turned = [], []
     for seed in range(40):
         made = MATCHES.pair(one, options, np.random.default_rng(seed))
-        assert made.covered.mean() >= 0.55
+        assert made.covered.mean() >= 0.48
         centre = np.array([[80.0, 60.0], [90.0, 60.0]])
         a, b = apply_homography(made.homography, centre)
         moved.append(np.hypot(*(a - centre[0])))

@@ -18,7 +18,7 @@ from synth.audit.cues import Asked
 from synth.audit.thinning import Thinned, thin
 from synth.balance import choose
 from synth.dataset.candidates import LIGHT_COLUMNS
-from synth.dataset.shards import ROW_GROUP, iterate, write_parquet
+from synth.dataset.shards import ROW_GROUP, iterate, parquet_writer, write_parquet
 from synth.files import sha256_file, sync_folder
 from synth.findings import Plan, Quota
 from synth.plugins import TASKS, load
@@ -190,13 +190,21 @@ def _write_split(
     shards: Sequence[Path], split: str, ids: set[str], folder: Path, rows_per_file: int
 ) -> Iterator[Mapping[str, JsonValue]]:
     n_files = math.ceil(len(ids) / rows_per_file)
-    wanted = pa.array(sorted(ids))
-    for number, table in enumerate(_chunks(_selected(shards, wanted), rows_per_file)):
+    groups = _row_groups(_selected(shards, pa.array(sorted(ids))), rows_per_file)
+    for number in range(n_files):
         path = folder / f"{split}-{number:05d}-of-{n_files:05d}.parquet"
-        write_parquet(path, table)
+        rows = min(rows_per_file, len(ids) - number * rows_per_file)
+        first = next(groups)
+        with parquet_writer(path, first.schema) as writer:
+            writer.write_table(first)
+            written = first.num_rows
+            while written < rows:
+                group = next(groups)
+                writer.write_table(group)
+                written += group.num_rows
         yield {
             "file": f"data/{path.name}",
-            "rows": table.num_rows,
+            "rows": rows,
             "bytes": path.stat().st_size,
             "sha256": sha256_file(path),
         }
@@ -214,17 +222,17 @@ def _selected(shards: Sequence[Path], wanted: pa.Array) -> Iterator[pa.Table]:
                     yield chosen.replace_schema_metadata(metadata)
 
 
-def _chunks(tables: Iterator[pa.Table], size: int) -> Iterator[pa.Table]:
-    """Regroup tables into tables of exactly `size` rows (the last one smaller)."""
+def _row_groups(tables: Iterator[pa.Table], rows_per_file: int) -> Iterator[pa.Table]:
+    """The same rows in tables of ROW_GROUP rows, fewer at the end of a file: memory holds one group, not one file."""
     held: list[pa.Table] = []
-    count = 0
+    count, room = 0, rows_per_file
     for table in tables:
         held.append(table)
         count += table.num_rows
-        while count >= size:
+        while count >= (size := min(ROW_GROUP, room)):
             whole = pa.concat_tables(held)
             yield whole.slice(0, size).combine_chunks()
-            rest = whole.slice(size)
-            held, count = ([rest] if rest.num_rows else []), rest.num_rows
+            held, count = [whole.slice(size)], count - size
+            room = room - size or rows_per_file
     if count:
         yield pa.concat_tables(held).combine_chunks()

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -39,16 +40,25 @@ class ShardNote:
 
 def write_parquet(path: Path, table: pa.Table) -> None:
     """Write a table atomically, in row groups of about 100 rows, with page checksums and content-defined chunking."""
-    with atomic(path) as handle:
-        pq.write_table(
-            table,
+    with parquet_writer(path, table.schema) as writer:
+        writer.write_table(table, row_group_size=ROW_GROUP)
+
+
+@contextmanager
+def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
+    """The same for a table that comes in parts; the file appears when all of them are written."""
+    with (
+        atomic(path) as handle,
+        pq.ParquetWriter(
             handle,
-            row_group_size=ROW_GROUP,
+            schema,
             compression="snappy",
             use_content_defined_chunking=True,
             write_page_checksum=True,
             write_page_index=True,
-        )
+        ) as writer,
+    ):
+        yield writer
 
 
 def write_shard(path: Path, table: pa.Table, note: ShardNote) -> None:

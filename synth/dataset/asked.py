@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from synth.audit.cues import Asked, Shown, asked_of, subjects_of
 from synth.dataset.candidates import candidate_of
-from synth.dataset.shards import ROW_GROUP, data_files, iterate
+from synth.dataset.shards import batches, data_files, iterate
 from synth.types import LETTERS, Box, JsonValue, Mark
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def asked_rows(dataset: Path) -> list[Asked]:
     pairs: list[Asked] = []
     for path in data_files(dataset):
         with pq.ParquetFile(path) as file:
-            for batch in file.iter_batches(batch_size=ROW_GROUP, columns=[*_COLUMNS, "images"]):
+            for batch in batches(file, [*_COLUMNS, "images"]):
                 heads = _heads(batch.column("images"))
                 pairs += (_asked(row, next(heads)) for row in batch.select(_COLUMNS).to_pylist())
     return pairs

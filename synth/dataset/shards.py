@@ -101,5 +101,12 @@ def read_rows(dataset: Path, columns: Sequence[str] | None = None) -> Iterator[d
 def iterate(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, JsonValue]]:
     """Rows of one parquet file as plain values; memory holds one row group at a time. Checks page checksums."""
     with pq.ParquetFile(path, page_checksum_verification=True) as file:
-        for batch in file.iter_batches(batch_size=ROW_GROUP, columns=list(columns) if columns else None):
+        for batch in batches(file, columns):
             yield from batch.to_pylist()
+
+
+def batches(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+    """The rows of an open file. One row group is asked for at a time: a reader of all of them holds all their pages."""
+    wanted = list(columns) if columns else None
+    for number in range(file.num_row_groups):
+        yield from file.iter_batches(batch_size=ROW_GROUP, row_groups=[number], columns=wanted)

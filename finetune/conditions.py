@@ -10,12 +10,11 @@ from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-import numpy as np
-
+from finetune.controls import grey_like
 from synth.contracts import BenchmarkData
 from synth.dataset.prompt import item_prompt
 from synth.geometry import generator
-from synth.images import decode, encode_png, inspect
+from synth.images import decode, encode_png
 from synth.marks import draw_marks
 from synth.types import LETTERS, Item, Mark, Outcome
 
@@ -40,16 +39,7 @@ def text_only(data: BenchmarkData) -> Condition:
 
 def grey(data: BenchmarkData) -> Condition:
     """A grey picture of the same size in the place of each: for families that need one, and for all others."""
-    made: dict[tuple[int, int], bytes] = {}
-
-    def blank(image: bytes) -> bytes:
-        info = inspect(image, min_side=1)
-        size = (info.height, info.width)
-        if size not in made:
-            made[size] = encode_png(np.full((*size, 3), GREY, np.uint8))
-        return made[size]
-
-    items = [_shown(item, tuple(map(blank, item.images))) for item in data.items]
+    items = [_shown(item, tuple(grey_like(image, GREY) for image in item.images)) for item in data.items]
     return _condition("grey_image", data, items)
 
 

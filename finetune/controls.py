@@ -7,7 +7,6 @@ were not asked for. Whatever an arm gains is owed to format, wording or mere tra
 
 from __future__ import annotations
 
-import io
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from functools import lru_cache
@@ -15,17 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Literal, TypeAlias
 
 import numpy as np
-from PIL import Image as Pictures
 
 from synth.dataset.prompt import completion_messages
 from synth.errors import DatasetError
-from synth.images import inspect
+from synth.images import encode_png, inspect
 
 if TYPE_CHECKING:
     from datasets import Dataset
 
 ControlKind: TypeAlias = Literal["shuffled", "grey", "other"]
-GREY = (128, 128, 128)
+GREY = 128
 
 
 def control_rows(rows: Dataset, kind: ControlKind, seed: int, cache: Path) -> Dataset:
@@ -105,7 +103,7 @@ def grey_pictures(rows: Dataset, cache: Path) -> Dataset:
         pictures = row["images"]
         if row.get("role") == "replay" or not isinstance(pictures, list):
             return {"images": pictures}
-        return {"images": [{"bytes": _grey_like(one["bytes"]), "path": None} for one in pictures]}
+        return {"images": [{"bytes": grey_like(one["bytes"], GREY), "path": None} for one in pictures]}
 
     encoded = rows.cast_column("images", List(Image(decode=False)))
     cache.mkdir(parents=True, exist_ok=True)
@@ -113,13 +111,12 @@ def grey_pictures(rows: Dataset, cache: Path) -> Dataset:
     return plain.cast_column("images", List(Image()))
 
 
-def _grey_like(data: bytes) -> bytes:
-    info = inspect(data)
-    return _grey(info.width, info.height)
+def grey_like(data: bytes, level: int) -> bytes:
+    """A picture of one grey level (0..255), of the size of an encoded one, as PNG."""
+    info = inspect(data, min_side=1)
+    return _grey(info.width, info.height, level)
 
 
 @lru_cache(maxsize=64)
-def _grey(width: int, height: int) -> bytes:
-    buffer = io.BytesIO()
-    Pictures.new("RGB", (width, height), GREY).save(buffer, "PNG")
-    return buffer.getvalue()
+def _grey(width: int, height: int, level: int) -> bytes:
+    return encode_png(np.full((height, width, 3), level, np.uint8))

@@ -17,10 +17,9 @@ from synth.dataset.candidates import Candidate, candidate_of
 from synth.dataset.rows import Row, draw, to_table
 from synth.dataset.shards import ShardNote, iterate, write_shard
 from synth.guard.options import content_of
-from synth.images import decode
 from synth.manifest import merge_drops
-from synth.types import Drop, Frame, JsonValue, Scene, SecondView
-from synth.work import Kit, ShardSpec, kit_of, load_seen, partners_of_photo
+from synth.types import Drop, JsonValue, Scene, SecondView, SourceItem
+from synth.work import Kit, ShardSpec, kit_of, partners_of_photo, read_seen
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,7 +52,7 @@ def draw_shard(spec: DrawSpec) -> None:
     outputs: dict[str, list[dict[str, JsonValue]]] = {}
     counts: Counter[str] = Counter()
     for item in spec.shard.items:
-        for candidate, scene in _scenes(kit, spec, by_key.get(item.key, []), item.key):
+        for candidate, scene in _scenes(kit, spec, by_key.get(item.key, []), item):
             row, verdicts = _row(kit, candidate, scene, spec.shard)
             counts["pictures"] += len(candidate.qa.panels)
             if row is None:
@@ -78,20 +77,20 @@ def draw_shard(spec: DrawSpec) -> None:
     write_shard(spec.path, to_table(rows), note)
 
 
-def _scenes(kit: Kit, spec: DrawSpec, candidates: list[Candidate], key: str) -> Iterator[tuple[Candidate, Scene]]:
+def _scenes(
+    kit: Kit, spec: DrawSpec, candidates: list[Candidate], item: SourceItem
+) -> Iterator[tuple[Candidate, Scene]]:
     """Each candidate of one image with the pictures that it shows; what was perceived is not needed again."""
     if not candidates:
         return
-    item = next(item for item in spec.shard.items if item.key == key)
-    view = load_seen(spec.shard, kit.stages, item)
-    frame = Frame(view=view, rgb=decode(view.data))
+    frame = read_seen(spec.shard, kit.stages, item)
     shown = {panel.image for one in candidates for panel in one.qa.panels}
     needs = frozenset({Need.PAIR} if "pair" in shown else ())
     (scene,) = kit.perceiver.perceive([frame], needs, spec.shard.recipe.seed)
     if isinstance(scene, Drop):
-        raise TypeError(f"{key}: no second picture, and there was one when the question was made")
+        raise TypeError(f"{item.key}: no second picture, and there was one when the question was made")
     if "second" in shown:
-        others = partners_of_photo(key, spec.shard, kit.stages, drops=[])  # noted when the questions were made
+        others = partners_of_photo(item.key, spec.shard, kit.stages, drops=[])  # noted when the questions were made
         scene = replace(scene, seconds=tuple(SecondView(view=other.view, rgb=other.rgb) for other in others))
     yield from ((candidate, scene) for candidate in candidates)
 

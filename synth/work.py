@@ -235,11 +235,6 @@ def kit_of(spec: ShardSpec) -> Kit:
 
 def _frames(spec: ShardSpec, stages: Stages, fates: dict[str, str], drops: list[Drop]) -> Iterator[tuple[str, Frame]]:
     """Decoded images of the shard in order, read a few ahead; what cannot be used is noted."""
-
-    def read(item: SourceItem) -> Frame:
-        view = load_seen(spec, stages, item)
-        return Frame(view=view, rgb=decode(view.data))
-
     usable = []
     for item in spec.items:
         if item.key in spec.rejected:
@@ -250,7 +245,7 @@ def _frames(spec: ShardSpec, stages: Stages, fates: dict[str, str], drops: list[
     todo = iter(usable)
     with ThreadPoolExecutor(READERS) as pool:
         ahead: deque[tuple[SourceItem, Future[Frame]]] = deque(
-            (item, pool.submit(read, item)) for item in islice(todo, AHEAD)
+            (item, pool.submit(read_seen, spec, stages, item)) for item in islice(todo, AHEAD)
         )
         while ahead:
             item, future = ahead.popleft()
@@ -259,7 +254,13 @@ def _frames(spec: ShardSpec, stages: Stages, fates: dict[str, str], drops: list[
             except ImageError as error:
                 fates[item.key] = error.reason
                 drops.append(Drop(stage="source", task="", image=item.key, reason=error.reason, example=error.message))
-            ahead.extend((item, pool.submit(read, item)) for item in islice(todo, 1))
+            ahead.extend((item, pool.submit(read_seen, spec, stages, item)) for item in islice(todo, 1))
+
+
+def read_seen(spec: ShardSpec, stages: Stages, item: SourceItem) -> Frame:
+    """`load_seen`, decoded. Raises ImageError."""
+    view = load_seen(spec, stages, item)
+    return Frame(view=view, rgb=decode(view.data))
 
 
 def load_seen(spec: ShardSpec, stages: Stages, item: SourceItem) -> View:

@@ -21,6 +21,22 @@ SAM_EYE = {
 SAM_PROMPT = {"hidden_size": 8, "image_size": 64, "patch_size": 16, "mask_input_channels": 4}
 SAM_HEAD = {"hidden_size": 8, "mlp_dim": 16, "num_attention_heads": 2, "iou_head_hidden_dim": 8}
 LABELS = {0: "cat", 1: "dog", 2: "kite"}
+REAL_TIME = {
+    "encoder_hidden_dim": 16,
+    "encoder_in_channels": [16, 16, 16],
+    "encoder_ffn_dim": 16,
+    "encoder_attention_heads": 2,
+    "d_model": 16,
+    "decoder_in_channels": [16, 16, 16],
+    "decoder_ffn_dim": 16,
+    "decoder_layers": 2,
+    "decoder_attention_heads": 2,
+    "num_queries": 10,
+    "num_denoising": 0,
+    "id2label": LABELS,
+    "label2id": {label: index for index, label in LABELS.items()},
+}
+"""What RT-DETR and its descendant D-FINE have in common."""
 
 
 def depth_anything(folder: Path, metric: bool = False) -> Path:
@@ -153,19 +169,7 @@ def rt_detr(folder: Path) -> Path:
     )
     config = RTDetrV2Config(
         backbone_config=backbone,
-        encoder_hidden_dim=16,
-        encoder_in_channels=[16, 16, 16],
-        encoder_ffn_dim=16,
-        encoder_attention_heads=2,
-        d_model=16,
-        decoder_in_channels=[16, 16, 16],
-        decoder_ffn_dim=16,
-        decoder_layers=2,
-        decoder_attention_heads=2,
-        num_queries=10,
-        num_denoising=0,
-        id2label=LABELS,
-        label2id={label: index for index, label in LABELS.items()},
+        **REAL_TIME,
     )
     RTDetrV2ForObjectDetection(config).save_pretrained(folder)
     RTDetrImageProcessor(size={"height": 64, "width": 64}).save_pretrained(folder)
@@ -226,19 +230,7 @@ def d_fine(folder: Path) -> Path:
     )
     config = DFineConfig(
         backbone_config=backbone,
-        encoder_hidden_dim=16,
-        encoder_in_channels=[16, 16, 16],
-        encoder_ffn_dim=16,
-        encoder_attention_heads=2,
-        d_model=16,
-        decoder_in_channels=[16, 16, 16],
-        decoder_ffn_dim=16,
-        decoder_layers=2,
-        decoder_attention_heads=2,
-        num_queries=10,
-        num_denoising=0,
-        id2label=LABELS,
-        label2id={label: index for index, label in LABELS.items()},
+        **REAL_TIME,
     )
     DFineForObjectDetection(config).save_pretrained(folder)
     RTDetrImageProcessor(size={"height": 64, "width": 64}).save_pretrained(folder)

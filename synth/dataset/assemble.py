@@ -18,7 +18,7 @@ from synth.audit.cues import Asked
 from synth.audit.thinning import Thinned, thin
 from synth.balance import choose
 from synth.dataset.candidates import LIGHT_COLUMNS
-from synth.dataset.shards import ROW_GROUP, iterate, parquet_writer, write_parquet
+from synth.dataset.shards import ROW_GROUP, batches, iterate, parquet_writer, write_parquet
 from synth.files import sha256_file, sync_folder
 from synth.findings import Plan, Quota
 from synth.plugins import TASKS, load
@@ -214,7 +214,7 @@ def _selected(shards: Sequence[Path], wanted: pa.Array) -> Iterator[pa.Table]:
     """The wanted rows, a row group at a time."""
     for path in shards:
         with pq.ParquetFile(path, page_checksum_verification=True) as file:
-            for batch in file.iter_batches(batch_size=ROW_GROUP):
+            for batch in batches(file):
                 table = pa.Table.from_batches([batch])
                 chosen = table.filter(pc.is_in(table["qa_id"], value_set=wanted))
                 if chosen.num_rows:

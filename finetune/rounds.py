@@ -11,25 +11,28 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeAlias
 
 from pydantic import Field
 
+from finetune.arms import ArmConfig, Changes, ControlConfig, Measures, Trainings, run_arms
 from finetune.compare import Comparison, GateOptions, compare, comparison_to_json
-from finetune.controls import ControlKind
 from finetune.evaluate import EvaluateOptions, evaluate
+from finetune.looking import load_seen, looking_json, looking_of
 from finetune.merging import merge_adapter
-from finetune.train import TrainConfig, TrainSettings, train
+from finetune.power import power_json
+from finetune.respondents import LocalModel
+from finetune.sensitivity import SensitivityOptions, sensitivity
+from finetune.train import TrainSettings
 from synth.audit.leaks import check_shortcuts
-from synth.config import Config, PluginChoice, digest, dump, resolve, validate
+from synth.config import Config, PluginChoice, digest, dump, resolve
 from synth.contracts import Benchmark, BenchmarkData
 from synth.diagnosis.folds import held_out
 from synth.diagnosis.paired import by_skill_of, cells_json, cells_of, paired
 from synth.diagnosis.profile import make_profile, profile_to_json
 from synth.diagnosis.reading import load_outcomes
-from synth.engines.local import run as run_local
 from synth.errors import RunError
 from synth.files import write_json
+from synth.findings import Plan
 from synth.pipeline import generate
 from synth.plan import PlanOptions, load_plan, make_plan, save_plan
 from synth.plugins import BENCHMARKS, TASKS, load_all
@@ -38,23 +41,13 @@ from synth.recipe import GuardConfig, Recipe
 from synth.report.run import write_run_report
 from synth.types import Item, JsonValue, Outcome, Reporter, Skill
 
-Plain: TypeAlias = bool | int | float | str | None
 
+class LaterRound(Config):
+    """What differs in one round after the first."""
 
-class ControlConfig(Config):
-    """A control arm: trained like the real one on rows that must not help."""
-
-    kind: ControlKind = "shuffled"
-    seed: int | None = Field(default=None, ge=0)
-    """Of the training and of what the control draws; None: the run's own."""
-
-
-class ArmConfig(Config):
-    """Another training on the real rows: another seed, or other settings (an ablation)."""
-
-    seed: int | None = Field(default=None, ge=0)
-    """None: the run's own."""
-    train: dict[str, Plain | dict[str, Plain]] = Field(default_factory=dict)
+    plan: PlanOptions | None = None
+    """None: as in the first round."""
+    train: Changes = Field(default_factory=dict)
     """Settings of `train` that differ."""
 
 
@@ -64,6 +57,8 @@ class LoopConfig(Config):
     name: str
     seed: int = 0
     rounds: int = Field(default=1, ge=1)
+    later: tuple[LaterRound, ...] = ()
+    """The second round, the third …; a round beyond the last one is as the last."""
     model: str
     """Folder or hub id of the base model."""
     benchmark: PluginChoice
@@ -71,6 +66,8 @@ class LoopConfig(Config):
     generate: Recipe
     train: TrainSettings
     evaluate: EvaluateOptions = EvaluateOptions()
+    sensitivity: SensitivityOptions | None = None
+    """Whether the model looks at the marked places, before and after; the plan reads it. None: not measured."""
     controls: dict[str, ControlConfig] = Field(default_factory=dict)
     """Must not improve: shown beside the real training and gated."""
     arms: dict[str, ArmConfig] = Field(default_factory=dict)
@@ -82,16 +79,6 @@ class LoopConfig(Config):
     """Items shown in the report with what the model said before and after."""
     notes: tuple[str, ...] = ()
     """Sentences for the report, such as what is special about the model."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Arm:
-    """One training with its evaluation; picklable."""
-
-    train: TrainConfig
-    benchmark: PluginChoice
-    evaluate: EvaluateOptions
-    folder: Path
 
 
 @dataclass(frozen=True)
@@ -141,58 +128,86 @@ def _claim(config: LoopConfig, out: Path) -> None:
 
 def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     """One round. None: nothing weak enough to work on."""
+    config, number = run.config, int(folder.name[-2:])
+    change = config.later[min(number, len(config.later)) - 1] if number and config.later else LaterRound()
     before = _before(run, folder, model)
-    number = int(folder.name[-2:])
-    plan_path = folder / "plan.json"
-    if not plan_path.exists():
-        # The fifth that this round holds out has no say in what is planned.
-        profile = make_profile(before, run.benchmark, round_number=number)
-        save_plan(plan_path, make_plan(profile, run.config.plan, load_all(TASKS)))
-    plan = load_plan(plan_path)
+    plan = _plan(run, folder, model, before, change.plan or config.plan)
     targets = [quota.skill for quota in plan.quotas if quota.role == "target"]
     if not targets:
         run.reporter.stage("nothing weak enough to plan for", 1, 1)
         return None
-    asked = run.config.generate.guard
-    guard = GuardConfig(
-        benchmark=run.config.benchmark,
-        expect_items=asked.expect_items,
-        expect_images=asked.expect_images,
-        options=asked.options,
+    if not (folder / "power.json").exists():  # stated before anything is trained
+        write_json(folder / "power.json", power_json(before, targets, config.gate.alpha))
+    check_shortcuts(generate(_recipe(run, folder), folder / "dataset", run.reporter, run.data), folder / "dataset")
+    trainings = Trainings(
+        folder=folder,
+        model=model,
+        benchmark=run.data.name,
+        seed=config.seed,
+        train=config.train,
+        changes=change.train,
+        arms=config.arms,
+        controls=config.controls,
+        measures=Measures(benchmark=config.benchmark, evaluate=config.evaluate, sensitivity=config.sensitivity),
     )
-    recipe = run.config.generate.model_copy(
-        update={
-            "name": f"{run.config.name}-{folder.name}",
-            "seed": run.config.seed + number,
-            "plan": str(plan_path),
-            "guard": guard,
-        }
-    )
-    check_shortcuts(generate(recipe, folder / "dataset", run.reporter, run.data), folder / "dataset")
-    arms = _arms(run, folder, model)
-    todo = [arm for arm in arms if not (arm.folder / "outcomes.jsonl").exists()]
-    run.reporter.stage("training", len(arms) - len(todo), len(arms))
-    done = len(arms) - len(todo)
-    for _ in run_local(_run_arm, todo, run.config.workers):
-        done += 1
-        run.reporter.stage("training", done, len(arms))
+    run_arms(trainings.all(), config.workers, lambda done, total: run.reporter.stage("training", done, total))
     after = _after(folder)
     comparison = compare(
         before,
         after,
-        controls={name: _after(folder / "controls" / name) for name in run.config.controls},
-        arms={name: _after(folder / "arms" / name) for name in run.config.arms},
+        controls={name: _after(folder / "controls" / name) for name in config.controls},
+        arms={name: _after(folder / "arms" / name) for name in config.arms},
         targets=tuple(targets),
-        gate=run.config.gate,
-        seed=run.config.seed,
+        gate=config.gate,
+        seed=config.seed,
     )
     unseen, _ = paired(held_out(before, number), held_out(after, number), "after")
-    cells = cells_of(by_skill_of(unseen), run.config.gate.alpha, run.config.seed, "held out")
+    cells = cells_of(by_skill_of(unseen), config.gate.alpha, config.seed, "held out")
     write_json(folder / "comparison.json", {**comparison_to_json(comparison), "held_out": cells_json(cells)})
-    examples = _examples(run.data.items, before, after, set(targets), run.config.examples)
+    if config.sensitivity is not None:
+        _compare_looks(folder, config.sensitivity)
+    examples = _examples(run.data.items, before, after, set(targets), config.examples)
     write_json(folder / "examples.json", examples)
-    write_json(folder / "notes.json", list(run.config.notes))
+    write_json(folder / "notes.json", list(config.notes))
     return comparison
+
+
+def _plan(run: _Run, folder: Path, model: str, before: Sequence[Outcome], options: PlanOptions) -> Plan:
+    """The fifth that this round holds out has no say in what is planned."""
+    asked, where = run.config.sensitivity, folder / "before" / "sensitivity"
+    if asked is not None and not (where / "sensitivity.json").exists():
+        respondent = LocalModel(model, None, run.config.evaluate)
+        sensitivity(respondent, run.data, where, asked, run.config.evaluate, run.reporter)
+    path = folder / "plan.json"
+    if not path.exists():
+        profile = make_profile(before, run.benchmark, round_number=int(folder.name[-2:]))
+        save_plan(path, make_plan(profile, options, load_all(TASKS)))
+    return load_plan(path)
+
+
+def _compare_looks(folder: Path, options: SensitivityOptions) -> None:
+    before, after = (load_seen(folder / when / "sensitivity") for when in ("before", "after"))
+    skills = looking_json(looking_of(before, after, options.alpha, options.seed))
+    write_json(folder / "sensitivity.json", {"options": dump(options), "skills": skills})
+
+
+def _recipe(run: _Run, folder: Path) -> Recipe:
+    config = run.config
+    asked = config.generate.guard
+    guard = GuardConfig(
+        benchmark=config.benchmark,
+        expect_items=asked.expect_items,
+        expect_images=asked.expect_images,
+        options=asked.options,
+    )
+    return config.generate.model_copy(
+        update={
+            "name": f"{config.name}-{folder.name}",
+            "seed": config.seed + int(folder.name[-2:]),
+            "plan": str(folder / "plan.json"),
+            "guard": guard,
+        }
+    )
 
 
 def _before(run: _Run, folder: Path, model: str) -> list[Outcome]:
@@ -214,43 +229,6 @@ def _before(run: _Run, folder: Path, model: str) -> list[Outcome]:
 
 def _after(folder: Path) -> list[Outcome]:
     return load_outcomes(folder / "after" / "outcomes.jsonl")
-
-
-def _arms(run: _Run, folder: Path, model: str) -> list[_Arm]:
-    """The real training first, then further ones, then the controls."""
-    config = run.config
-    plans: list[tuple[Path, Mapping[str, JsonValue], ControlKind | None, int | None]] = [(folder, {}, None, None)]
-    plans += [(folder / "arms" / name, arm.train, None, arm.seed) for name, arm in config.arms.items()]
-    plans += [(folder / "controls" / name, {}, arm.kind, arm.seed) for name, arm in config.controls.items()]
-    arms = []
-    for base, changes, control, seed in plans:
-        settings: dict[str, JsonValue] = {
-            **dump(config.train),
-            **changes,
-            "model": model,
-            "dataset": str(folder / "dataset"),
-            "benchmark": run.data.name,
-            "out": str(base / "train"),
-            "control": control,
-            "seed": config.seed if seed is None else seed,
-        }
-        arms.append(
-            _Arm(
-                train=validate(settings, TrainConfig, f"{base.parent.name}.{base.name}.train"),
-                benchmark=config.benchmark,
-                evaluate=config.evaluate,
-                folder=base / "after",
-            )
-        )
-    return arms
-
-
-def _run_arm(arm: _Arm) -> None:
-    """Train one arm and evaluate it on the same items; runs in a worker process."""
-    train(arm.train)
-    record, options = resolve(arm.benchmark, BENCHMARKS, "benchmark")
-    data = record.load(options, None)
-    evaluate(arm.train.model, Path(arm.train.out), data, arm.folder / "outcomes.jsonl", arm.evaluate, None)
 
 
 def _examples(

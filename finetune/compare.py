@@ -41,9 +41,11 @@ class GateOptions(Config):
     improve: Literal["any", "all", "none"] = "any"
     """How many of the taught skills must have improved."""
     retention_margin: float = Field(0.03, ge=0, lt=1)
-    """Share (0.03: 3 points) that skills not taught may lose."""
+    """Share (0.03: 3 points) that a skill that was not taught may lose."""
+    margin_together: float = Field(default=0.02, ge=0, lt=1)
+    """Share that these skills may lose pooled: there the whole interval must stay above it (non-inferiority)."""
     strict_retention: bool = False
-    """Ask every kept skill's interval, and not only that of all together, to stay above the margin."""
+    """Ask every kept skill's interval, and not only that of all together, to stay above its margin."""
     controls: bool = True
     """Control arms must not improve on a taught skill, and the real arm must beat them where it improved."""
 
@@ -84,7 +86,9 @@ class Comparison:
     """Skills not taught; under `all_kept_skills` those that the model had, pooled."""
     controls: Mapping[str, Mapping[str, Control]]
     arms: Mapping[str, Mapping[str, Cell]]
-    """Other trainings on the same data (seeds, settings) against the same `before`, by skill."""
+    """Other trainings on the same data (seeds, settings, second stages) against the same `before`, by skill."""
+    repeats: tuple[str, ...]
+    """Those of them that differ by the seed alone."""
     strata: Mapping[str, Mapping[str, Mapping[str, Cell]]]
     """Skill -> tag -> value."""
     unscored: int
@@ -95,13 +99,22 @@ class Comparison:
     warnings: tuple[str, ...]
 
 
+@dataclass(frozen=True, kw_only=True)
+class Rerun:
+    """Another training on the same data."""
+
+    outcomes: Sequence[Outcome]
+    by_seed: bool
+    """It differs by the seed alone: the spread of a gain is taken over such trainings."""
+
+
 def compare(
     before: Sequence[Outcome],
     after: Sequence[Outcome],
     *,
     targets: Sequence[Skill] = (),
     controls: Mapping[str, Sequence[Outcome]] | None = None,
-    arms: Mapping[str, Sequence[Outcome]] | None = None,
+    arms: Mapping[str, Rerun] | None = None,
     gate: GateOptions | None = None,
     seed: int = 0,
 ) -> Comparison:
@@ -120,8 +133,8 @@ def compare(
         raise S2PError(f"no scored item of the taught skill {', '.join(missing)}", where="before and after")
     against = {name: _control(before, after, outcomes, name, gate, seed) for name, outcomes in (controls or {}).items()}
     others = {
-        name: cells_of(by_skill_of(paired(before, outcomes, name)[0]), gate.alpha, seed, "arm", name)
-        for name, outcomes in (arms or {}).items()
+        name: cells_of(by_skill_of(paired(before, arm.outcomes, name)[0]), gate.alpha, seed, "arm", name)
+        for name, arm in (arms or {}).items()
     }
     strata = {skill: strata_of(members, skill, gate.alpha, seed) for skill, members in by_skill.items()}
     comparison = Comparison(
@@ -134,6 +147,7 @@ def compare(
         retention=_retention(by_skill, per_skill, targets, gate, seed),
         controls=against,
         arms=others,
+        repeats=tuple(name for name, arm in (arms or {}).items() if arm.by_seed),
         strata={skill: tags for skill, tags in strata.items() if tags},
         unscored=unscored,
         options=gate,
@@ -177,7 +191,7 @@ def _retention(
             kept[skill] = Kept(cell=cell, verdict="undecided", passed=not gate.strict_retention)
     if pooled:
         cell = judged({"": cell_of(pooled, seed, "retention")}, gate.alpha)[""]
-        passed = cell.low > -margin
+        passed = cell.low > -gate.margin_together
         verdict: Literal["kept", "lost", "undecided"] = "kept" if passed else "lost" if cell.high < 0 else "undecided"
         kept[TOGETHER] = Kept(cell=cell, verdict=verdict, passed=passed)
     return kept
@@ -215,7 +229,8 @@ def _gate(comparison: Comparison) -> list[str]:
     for skill, kept in comparison.retention.items():
         if not kept.passed:
             change = f"{100 * kept.cell.delta:+.1f} points {points_between(kept.cell.low, kept.cell.high)}"
-            reasons.append(f"{skill}: {change}, at most {100 * gate.retention_margin:g} may be lost")
+            margin = gate.margin_together if skill == TOGETHER else gate.retention_margin
+            reasons.append(f"{skill}: {change}, at most {100 * margin:g} may be lost")
     for name, arm in comparison.controls.items() if gate.controls else ():
         reasons += [
             f"{skill}: the control arm {name} improved too ({100 * arm[skill].cell.delta:+.1f} points)"
@@ -255,7 +270,8 @@ def _warnings(comparison: Comparison) -> list[str]:
 def comparison_to_json(comparison: Comparison) -> dict[str, JsonValue]:
     """The shape of comparison.json."""
     names = ("macro_before", "macro_after", "macro_delta", "macro_low", "macro_high")
-    retention: dict[str, JsonValue] = {"margin": comparison.options.retention_margin}
+    options = comparison.options
+    retention: dict[str, JsonValue] = {"margin": options.retention_margin, "margin_together": options.margin_together}
     retention["passed"] = all(kept.passed for kept in comparison.retention.values())
     for name, kept in comparison.retention.items():
         retention[name] = {**asdict(kept.cell), "kept": kept.verdict, "passed": kept.passed}
@@ -288,10 +304,10 @@ def comparison_to_json(comparison: Comparison) -> dict[str, JsonValue]:
 
 
 def _spread(comparison: Comparison) -> dict[str, JsonValue]:
-    """Change of each taught skill over the real training and the arms: what an interval over items leaves out."""
+    """Change of each taught skill over the seeds: what an interval over items leaves out."""
     found: dict[str, JsonValue] = {}
-    for skill in comparison.targets if comparison.arms else ():
-        cells = [comparison.per_skill[skill], *(arm[skill] for arm in comparison.arms.values())]
+    for skill in comparison.targets if comparison.repeats else ():
+        cells = [comparison.per_skill[skill], *(comparison.arms[name][skill] for name in comparison.repeats)]
         deltas = [cell.delta for cell in cells]
         found[skill] = {
             "n": len(cells),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import json
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Literal
 
@@ -20,6 +20,8 @@ from pydantic import TypeAdapter
 
 from finetune.grounding import Effect, GroundingCell, Seen, cells_of
 from finetune.perturb import RegionKind
+from finetune.sensitivity import SensitivityOptions
+from synth.diagnosis.blindness import Cell, Quadrants, SensitivityFile
 from synth.diagnosis.reading import load_outcomes
 from synth.diagnosis.statistics import holm, mcnemar_exact, paired_bootstrap
 from synth.errors import RunError
@@ -176,6 +178,20 @@ def _effects(rows: Mapping[object, object]) -> dict[str, Effect]:
     return {str(name): _EFFECT.validate_python(row) for name, row in rows.items()}
 
 
-def cells_json(seen: Sequence[Seen], alpha: float, seed: int) -> list[JsonValue]:
-    """Cells of a part of the items, as sensitivity.json holds them."""
-    return [asdict(cell) for cell in cells_of(seen, alpha, seed)]
+def errors_of(seen: Sequence[Seen], options: SensitivityOptions, benchmark: str, fold: int) -> SensitivityFile:
+    """What a plan reads, of the items outside a fold."""
+    cells = cells_of(seen, options.alpha, options.seed)
+    return SensitivityFile(
+        model=seen[0].outcome.model,
+        benchmark=benchmark,
+        cells=tuple(
+            Cell(
+                skill=cell.skill,
+                region=cell.region,
+                calibrated=cell.calibrated,
+                quadrants=Quadrants(misreads=cell.quadrants["misreads"], blind_wrong=cell.quadrants["blind_wrong"]),
+            )
+            for cell in cells
+        ),
+        fold=fold,
+    )

@@ -111,6 +111,9 @@ def spread(groups: Sequence[str], n: int, rng: np.random.Generator) -> list[int]
 def ordered(rows: Dataset, curriculum: Curriculum, seed: int) -> Dataset:
     """Rows in the order in which they are trained on, equal ones drawn by the seed.
 
+    Difficulties of different skills are not on one scale, and replay must go on all the while: a row's place is its
+    rank among the rows of its own skill, so that every stretch of the training holds each skill in its share.
+
     Raises DatasetError when the dataset does not say how difficult its rows are.
     """
     if curriculum == "none":
@@ -118,9 +121,13 @@ def ordered(rows: Dataset, curriculum: Curriculum, seed: int) -> Dataset:
     if "difficulty" not in rows.column_names:
         raise DatasetError("no column `difficulty`", where=f"curriculum: {curriculum}", fix="use curriculum: none")
     rng = generator(seed, "curriculum")
-    shuffled = rng.permutation(len(rows))
     difficulty = np.asarray(rows["difficulty"], dtype=np.float64)
-    order = shuffled[np.argsort(difficulty[shuffled], kind="stable")]
+    skills = np.asarray(rows["skill"] if "skill" in rows.column_names else [""] * len(rows))
+    rank = np.empty(len(rows))
+    for skill in np.unique(skills):
+        mine = rng.permutation(np.flatnonzero(skills == skill))
+        rank[mine[np.argsort(difficulty[mine], kind="stable")]] = (np.arange(len(mine)) + 0.5) / len(mine)
+    order = np.argsort(rank, kind="stable")
     if curriculum == "staged":
         order = np.concatenate([rng.permutation(band) for band in np.array_split(order, BANDS)])
     return rows.select(order.tolist())

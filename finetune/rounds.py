@@ -15,9 +15,9 @@ from pathlib import Path
 from pydantic import Field
 
 from finetune.arms import ArmConfig, Changes, ControlConfig, Measures, Trainings, run_arms
-from finetune.compare import Comparison, GateOptions, compare, comparison_to_json
+from finetune.compare import Comparison, GateOptions, Rerun, compare, comparison_to_json
 from finetune.evaluate import EvaluateOptions, evaluate
-from finetune.looking import load_seen, looking_json, looking_of
+from finetune.looking import errors_of, load_seen, looking_json, looking_of
 from finetune.merging import merge_adapter
 from finetune.power import power_json
 from finetune.respondents import LocalModel
@@ -26,7 +26,8 @@ from finetune.train import TrainSettings
 from synth.audit.leaks import check_shortcuts
 from synth.config import Config, PluginChoice, digest, dump, resolve
 from synth.contracts import Benchmark, BenchmarkData
-from synth.diagnosis.folds import held_out
+from synth.diagnosis.blindness import SensitivityFile
+from synth.diagnosis.folds import fold_for_round, held_out, planning
 from synth.diagnosis.paired import by_skill_of, cells_json, cells_of, paired
 from synth.diagnosis.profile import make_profile, profile_to_json
 from synth.diagnosis.reading import load_outcomes
@@ -49,6 +50,9 @@ class LaterRound(Config):
     """None: as in the first round."""
     train: Changes = Field(default_factory=dict)
     """Settings of `train` that differ."""
+    arms: dict[str, ArmConfig] | None = None
+    controls: dict[str, ControlConfig] | None = None
+    """None: as in the first round."""
 
 
 class LoopConfig(Config):
@@ -128,8 +132,10 @@ def _claim(config: LoopConfig, out: Path) -> None:
 
 def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     """One round. None: nothing weak enough to work on."""
-    config, number = run.config, int(folder.name[-2:])
+    config, number = run.config, _number(folder)
     change = config.later[min(number, len(config.later)) - 1] if number and config.later else LaterRound()
+    arms = config.arms if change.arms is None else change.arms
+    controls = config.controls if change.controls is None else change.controls
     before = _before(run, folder, model)
     plan = _plan(run, folder, model, before, change.plan or config.plan)
     targets = [quota.skill for quota in plan.quotas if quota.role == "target"]
@@ -146,8 +152,8 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
         seed=config.seed,
         train=config.train,
         changes=change.train,
-        arms=config.arms,
-        controls=config.controls,
+        arms=arms,
+        controls=controls,
         measures=Measures(benchmark=config.benchmark, evaluate=config.evaluate, sensitivity=config.sensitivity),
     )
     run_arms(trainings.all(), config.workers, lambda done, total: run.reporter.stage("training", done, total))
@@ -155,8 +161,11 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     comparison = compare(
         before,
         after,
-        controls={name: _after(folder / "controls" / name) for name in config.controls},
-        arms={name: _after(folder / "arms" / name) for name in config.arms},
+        controls={name: _after(folder / "controls" / name) for name in controls},
+        arms={
+            name: Rerun(outcomes=_after(folder / "arms" / name), by_seed=not arm.continues and not arm.train)
+            for name, arm in arms.items()
+        },
         targets=tuple(targets),
         gate=config.gate,
         seed=config.seed,
@@ -174,15 +183,26 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
 
 def _plan(run: _Run, folder: Path, model: str, before: Sequence[Outcome], options: PlanOptions) -> Plan:
     """The fifth that this round holds out has no say in what is planned."""
-    asked, where = run.config.sensitivity, folder / "before" / "sensitivity"
-    if asked is not None and not (where / "sensitivity.json").exists():
-        respondent = LocalModel(model, None, run.config.evaluate)
-        sensitivity(respondent, run.data, where, asked, run.config.evaluate, run.reporter)
+    looked = _looked(run, folder, model, before)
     path = folder / "plan.json"
     if not path.exists():
-        profile = make_profile(before, run.benchmark, round_number=int(folder.name[-2:]))
-        save_plan(path, make_plan(profile, options, load_all(TASKS)))
+        profile = make_profile(before, run.benchmark, round_number=_number(folder))
+        save_plan(path, make_plan(profile, options, load_all(TASKS), sensitivity=looked))
     return load_plan(path)
+
+
+def _looked(run: _Run, folder: Path, model: str, before: Sequence[Outcome]) -> SensitivityFile | None:
+    """Whether the model's errors are blind, by the items that the plan may use; None where it is not to be measured."""
+    asked, where = run.config.sensitivity, folder / "before" / "sensitivity"
+    if asked is None:
+        return None
+    if not (where / "sensitivity.json").exists():
+        respondent = LocalModel(model, None, run.config.evaluate)
+        sensitivity(respondent, run.data, where, asked, run.config.evaluate, run.reporter)
+    number = _number(folder)
+    planned = {outcome.item_id for outcome in planning(before, number)}
+    seen = [it for it in load_seen(where) if it.outcome.item_id in planned]
+    return errors_of(seen, asked, run.data.name, fold_for_round(number))
 
 
 def _compare_looks(folder: Path, options: SensitivityOptions) -> None:
@@ -203,11 +223,15 @@ def _recipe(run: _Run, folder: Path) -> Recipe:
     return config.generate.model_copy(
         update={
             "name": f"{config.name}-{folder.name}",
-            "seed": config.seed + int(folder.name[-2:]),
+            "seed": config.seed + _number(folder),
             "plan": str(folder / "plan.json"),
             "guard": guard,
         }
     )
+
+
+def _number(folder: Path) -> int:
+    return int(folder.name[-2:])
 
 
 def _before(run: _Run, folder: Path, model: str) -> list[Outcome]:

@@ -108,8 +108,8 @@ class TrainSettings(Config):
     weight_decay: float = Field(0.0, ge=0)
     max_grad_norm: float = Field(1.0, gt=0)
     curriculum: Curriculum = "none"
-    """sorted: by difficulty, easy rows first; staged: three bands, easy first, each shuffled. The same order in every
-    epoch; none: shuffled anew each epoch."""
+    """sorted: by difficulty within a skill, easy rows first; staged: three bands, easy first, each shuffled; the same
+    order in every epoch. none: shuffled anew each epoch."""
     replay: ReplayOptions | None = None
     dev: DevOptions | None = None
     precision: Precision = "auto"

@@ -38,6 +38,9 @@ def register(verbs: Subparsers[argparse.ArgumentParser]) -> None:
         "--difficulty", action="append", default=[], metavar="easy=0.4", help="share of a band (easy, medium, hard)"
     )
     verb.add_argument("--contrast", type=Path, help="contrast.json of `s2p diagnose --specialist`")
+    verb.add_argument(
+        "--sensitivity", type=Path, metavar="FILE", help="sensitivity.json of `s2p sensitivity`: blind, or misread?"
+    )
     verb.add_argument("--out", type=Path, required=True, help="plan.json")
     verb = add_verb(verbs, "generate", _generate, "question-answer pairs from photos")
     config_arguments(verb)
@@ -256,6 +259,7 @@ def _judge_options(args: argparse.Namespace) -> JudgeOptions | None:
 
 def _plan(args: argparse.Namespace) -> int:
     from synth.config import parse_overrides, validate
+    from synth.diagnosis.blindness import load_sensitivity
     from synth.diagnosis.profile import load_profile
     from synth.plan import PlanOptions, format_plan, load_contrasts, make_plan, save_plan
     from synth.plugins import TASKS, load_all
@@ -268,7 +272,8 @@ def _plan(args: argparse.Namespace) -> int:
     }
     options = validate(settings, PlanOptions, "s2p plan")
     contrasts = load_contrasts(args.contrast) if args.contrast else ()
-    plan = make_plan(load_profile(args.profile), options, load_all(TASKS), contrasts)
+    sensitivity = load_sensitivity(args.sensitivity) if args.sensitivity else None
+    plan = make_plan(load_profile(args.profile), options, load_all(TASKS), contrasts, sensitivity)
     save_plan(args.out, plan)
     print(format_plan(plan))
     return 0

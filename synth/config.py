@@ -76,8 +76,12 @@ def first_mistake(error: ValidationError) -> str:
 
 
 def load_config(path: Path, kind: type[ConfigT], overrides: Sequence[str] = ()) -> ConfigT:
-    """Read a YAML file, apply `a.b=c` overrides (values are YAML) and check. Raises ConfigError."""
-    data = read_yaml(path)
+    """Read a YAML file, apply `a.b=c` overrides (values are YAML) and check. Raises ConfigError.
+
+    A top-level key `extends: other.yaml` (beside this file) begins from that file: sections are merged key by key, all
+    else is replaced, and so is a section that names another plug-in.
+    """
+    data = _extended(path, ())
     for text in overrides:
         _override(data, text)
     return validate(data, kind, str(path))
@@ -104,6 +108,34 @@ def read_yaml(path: Path) -> dict[str, JsonValue]:
     if not isinstance(data, dict):
         raise ConfigError(f"expected a mapping of keys, found {type(data).__name__}", where=str(path))
     return data
+
+
+def _extended(path: Path, below: Sequence[Path]) -> dict[str, JsonValue]:
+    data = read_yaml(path)
+    if "extends" not in data:
+        return data
+    base = data.pop("extends")
+    chain = (*below, path.resolve())
+    if not isinstance(base, str):
+        raise ConfigError(f"extends: expected a path, found {base!r}", where=str(path))
+    if (path.parent / base).resolve() in chain:
+        raise ConfigError(f"extends: {base} leads back to this file", where=str(path))
+    return _merged(_extended(path.parent / base, chain), data)
+
+
+def _merged(base: Mapping[str, JsonValue], top: Mapping[str, JsonValue]) -> dict[str, JsonValue]:
+    merged = dict(base)
+    for key, value in top.items():
+        old = merged.get(key)
+        if (
+            isinstance(old, Mapping)
+            and isinstance(value, Mapping)
+            and old.get("name") == value.get("name", old.get("name"))
+        ):
+            merged[key] = _merged(old, value)
+        else:
+            merged[key] = value
+    return merged
 
 
 def dump(config: BaseModel) -> dict[str, JsonValue]:

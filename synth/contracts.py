@@ -91,6 +91,11 @@ class Task:
     """What `s2p calibrate` may turn; a task without any is audited as it is."""
     trials: Callable[[Scene, PluginOptions, np.random.Generator], Iterator[Trial]] | None = None
     """Random places of one scene, whatever their depth: what `s2p audit` takes the yield over."""
+    wants: tuple[str, ...] = ()
+    """Captions of photos that serve it ("a photo of …"), by which a large source is ranked; () where any photo does."""
+    twins: tuple[Skill, ...] = ()
+    """Skills that ask about the marks A and B alone, so that exchanging the letters changes nothing but the picture and
+    the right answer (`synth.twins`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,8 +14,8 @@ from pathlib import Path
 from synth.config import digest
 from synth.contracts import Need
 from synth.dataset.candidates import Candidate, candidate_of
-from synth.dataset.rows import Row, draw, to_table
-from synth.dataset.shards import ShardNote, iterate, write_shard
+from synth.dataset.rows import Row, draw, record, schema, to_tables
+from synth.dataset.shards import PICTURES_AT_ONCE, ShardNote, iterate, write_shard
 from synth.guard.options import content_of
 from synth.manifest import merge_drops
 from synth.types import Drop, JsonValue, Scene, SecondView, SourceItem
@@ -47,7 +47,7 @@ def draw_shard(spec: DrawSpec) -> None:
         if line["qa_id"] in spec.chosen:
             candidate = candidate_of(line)
             by_key.setdefault(candidate.key, []).append(candidate)
-    rows: list[Row] = []
+    rows: list[dict[str, object]] = []  # pixels of a whole shard would be most of the memory
     drops: list[Drop] = []
     outputs: dict[str, list[dict[str, JsonValue]]] = {}
     counts: Counter[str] = Counter()
@@ -62,10 +62,10 @@ def draw_shard(spec: DrawSpec) -> None:
                 name = scene.view.name
                 drops.append(Drop(stage="guard", task=candidate.qa.task, image=name, reason=reason, example=example))
                 continue
-            rows.append(row)
+            rows.append(record(row))
             if verdicts:
                 outputs[candidate.qa.qa_id] = verdicts
-    rows.sort(key=lambda row: row.qa.qa_id)
+    rows.sort(key=lambda row: str(row["qa_id"]))
     note = ShardNote(
         run=spec.shard.run,
         shard=spec.shard.number,
@@ -74,7 +74,7 @@ def draw_shard(spec: DrawSpec) -> None:
         counts={**counts, "cpu_seconds": round(time.process_time() - started, 3)},
         outputs=outputs,
     )
-    write_shard(spec.path, to_table(rows), note)
+    write_shard(spec.path, schema(), to_tables(rows, PICTURES_AT_ONCE), note)
 
 
 def _scenes(

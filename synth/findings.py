@@ -118,6 +118,9 @@ class Quota:
     """replay: keeps a skill that the model already has."""
     difficulty: Mapping[str, float] = field(default_factory=dict)
     """Band (easy, medium, hard: thirds of 0..1) -> share of the pairs; empty: as they come."""
+    contrast: float = 0.0
+    """Share of the pairs that come as contrast pairs: two of one photo with the same words, two pictures and opposite
+    answers (`synth.twins`)."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Geometry in plain numpy.
+"""Geometry in plain numpy; OpenCV samples the pixels of a warp.
 
 Conventions, pinned by tests/test_conventions.py: x right, y down, z forward; the centre of the pixel in column j and
 row i is (j + 0.5, i + 0.5); metres; boxes (x1, y1, x2, y2); a homography H maps (x, y, 1) of the first image to the
@@ -65,23 +65,43 @@ def homography_from_corners(source: Points, target: Points) -> Matrix:
 def warp(rgb: Rgb, H: Matrix, width: int, height: int) -> tuple[Rgb, Mask]:
     """Warp an image by H (first -> second) with bilinear sampling.
 
-    Returns the second image (height, width, 3) and the mask of its pixels that come from inside the first; the others
-    are mid-grey.
+    Returns the second image (height, width, 3) and `covered` pixels; the others are mid-grey.
     """
-    rows, columns = np.mgrid[0:height, 0:width]
-    target: Points = np.stack([columns.ravel() + 0.5, rows.ravel() + 0.5], axis=1)
-    source = apply_homography(np.asarray(np.linalg.inv(H), dtype=np.float64), target) - 0.5
-    inside = (source >= 0).all(axis=1) & (source[:, 0] <= rgb.shape[1] - 1) & (source[:, 1] <= rgb.shape[0] - 1)
-    safe = np.where(inside[:, None], source, 0.0)
-    x0, y0 = np.floor(safe).astype(np.int64).T
-    x1, y1 = np.minimum(x0 + 1, rgb.shape[1] - 1), np.minimum(y0 + 1, rgb.shape[0] - 1)
-    fx, fy = (safe[:, 0] - x0)[:, None], (safe[:, 1] - y0)[:, None]
-    pixels = rgb.astype(np.float32)
-    top = pixels[y0, x0] * (1 - fx) + pixels[y0, x1] * fx
-    bottom = pixels[y1, x0] * (1 - fx) + pixels[y1, x1] * fx
-    out = np.where(inside[:, None], top * (1 - fy) + bottom * fy, 127.0)
-    image = np.rint(out).clip(0, 255).astype(np.uint8).reshape(height, width, 3)
-    return image, inside.reshape(height, width)
+    import cv2
+
+    indices = _of_indices(H)
+    sampled = cv2.warpPerspective(rgb, indices, (width, height), flags=cv2.INTER_LINEAR, borderMode=cv2.BORDER_CONSTANT)
+    inside = covered(H, (rgb.shape[1], rgb.shape[0]), (width, height))
+    out = np.full((height, width, 3), 127, dtype=np.uint8)
+    return np.asarray(cv2.copyTo(sampled, inside.view(np.uint8), out), dtype=np.uint8), inside
+
+
+def covered(H: Matrix, source: tuple[int, int], target: tuple[int, int]) -> Mask:
+    """Pixels of the second image for which all that bilinear sampling reads lies inside the first.
+
+    Sizes are (width, height). Those pixels come from between the first and the last pixel centres: an intersection of
+    half planes, a x + b y + c >= 0, so one interval of columns in each row.
+    """
+    indices = _of_indices(H)
+    last = np.array(source) - 1
+    x, y, w = np.linalg.inv(indices / np.sign(indices[2] @ [*(last / 2), 1]))
+    rows, columns = np.arange(target[1]), np.arange(target[0])
+    first, end = np.full(target[1], -np.inf), np.full(target[1], np.inf)
+    for a, b, c in (x, y, last[0] * w - x, last[1] * w - y, w):
+        reached = -(b * rows + c)
+        if a > 0:
+            first = np.maximum(first, reached / a)
+        elif a < 0:
+            end = np.minimum(end, reached / a)
+        else:
+            end = np.where(reached > 0, -np.inf, end)
+    return np.asarray((columns >= first[:, None]) & (columns <= end[:, None]))
+
+
+def _of_indices(H: Matrix) -> Matrix:
+    """H for OpenCV, where the centre of the first pixel is (0, 0)."""
+    from_half, to_half = (np.array([[1, 0, s], [0, 1, s], [0, 0, 1]]) for s in (-0.5, 0.5))
+    return np.asarray(from_half @ H @ to_half, dtype=np.float64)
 
 
 def box_iou(a: Box, b: Box) -> float:

@@ -10,8 +10,10 @@ import hashlib
 import io
 import warnings
 from dataclasses import dataclass
+from typing import TypeVar
 
 import numpy as np
+import numpy.typing as npt
 from PIL import Image, ImageOps, UnidentifiedImageError
 
 from synth.errors import ImageError
@@ -19,6 +21,7 @@ from synth.types import Rgb
 
 FORMATS = ("JPEG", "PNG", "WEBP")
 SUFFIXES = (".jpg", ".jpeg", ".png", ".webp")
+PixelT = TypeVar("PixelT", np.uint8, np.float32, np.bool_)
 MAX_PIXELS = 64_000_000
 MAX_BYTES = 100_000_000
 MIN_SIDE = 32
@@ -50,8 +53,8 @@ def decode(data: bytes, *, min_side: int = MIN_SIDE) -> Rgb:
         _check_size(image, min_side)
         try:
             image.load()
-            upright = ImageOps.exif_transpose(image)
-            return np.asarray(_to_rgb(upright))
+            ImageOps.exif_transpose(image, in_place=True)
+            return np.asarray(_to_rgb(image))
         except (OSError, SyntaxError, ValueError, EOFError) as error:
             raise ImageError(f"truncated: the pixels cannot be decoded ({error})") from None
 
@@ -79,9 +82,12 @@ def encode_png(rgb: Rgb) -> bytes:
 
 def encode_jpeg(rgb: Rgb, quality: int = 95) -> bytes:
     """JPEG without chroma subsampling, so that thin coloured marks keep their colour."""
-    buffer = io.BytesIO()
-    Image.fromarray(rgb).save(buffer, "JPEG", quality=quality, subsampling=0)
-    return buffer.getvalue()
+    import cv2
+
+    # Pillow gives the same bytes and takes a third longer.
+    chosen = (cv2.IMWRITE_JPEG_QUALITY, quality)
+    sampling = (cv2.IMWRITE_JPEG_SAMPLING_FACTOR, cv2.IMWRITE_JPEG_SAMPLING_FACTOR_444)
+    return bytes(cv2.imencode(".jpg", cv2.cvtColor(rgb, cv2.COLOR_RGB2BGR), (*chosen, *sampling))[1])
 
 
 def resize(rgb: Rgb, width: int, height: int) -> Rgb:
@@ -91,11 +97,15 @@ def resize(rgb: Rgb, width: int, height: int) -> Rgb:
     return np.asarray(Image.fromarray(rgb).resize((width, height), Image.Resampling.BILINEAR))
 
 
-def mirror(rgb: Rgb) -> Rgb:
-    """The picture mirrored left to right, contiguous. Six times as fast as numpy's reversed copy."""
+def mirror(values: npt.NDArray[PixelT]) -> npt.NDArray[PixelT]:
+    """A picture (H, W, 3), or one value a pixel (H, W), mirrored left to right, contiguous.
+
+    Up to six times as fast as numpy's reversed copy.
+    """
     import cv2
 
-    return np.asarray(cv2.flip(rgb, 1), dtype=np.uint8)
+    plain = values.view(np.uint8) if values.dtype == np.bool_ else values
+    return np.asarray(cv2.flip(plain, 1)).view(values.dtype)
 
 
 def _opened(data: bytes) -> Image.Image:

@@ -43,6 +43,7 @@ def build_manifest(
             "by_split": dict(assembled.splits),
             "letters": letters,
             "strata": strata,
+            "twins": dict(sorted(Counter(row.skill for row in assembled.kept if row.twin).items())),
         },
         "quotas": quotas,
         "drops": drop_rows(all_drops(notes, assembled)),
@@ -56,7 +57,8 @@ def quota_row(quota: Quota) -> dict[str, JsonValue]:
     row: dict[str, JsonValue] = {
         "task": quota.task, "skill": str(quota.skill), "n": quota.n, "why": quota.why, "role": quota.role
     }  # fmt: skip
-    return row | ({"difficulty": dict(quota.difficulty)} if quota.difficulty else {})
+    row |= {"difficulty": dict(quota.difficulty)} if quota.difficulty else {}
+    return row | ({"contrast": quota.contrast} if quota.contrast else {})
 
 
 def add_counts(notes: Sequence[ShardNote]) -> dict[str, float]:

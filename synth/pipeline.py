@@ -22,17 +22,16 @@ from filelock import FileLock, Timeout
 from synth import __version__
 from synth.audit.leaks import TESTED_FROM, not_tested, shortcuts_json, with_allowed
 from synth.audit.shortcuts import find_shortcuts
-from synth.audit.thinning import Thinned
 from synth.certifying import CERTIFICATE, Certified, certify_dataset
 from synth.config import dump
 from synth.contracts import BenchmarkData
-from synth.dataset.asked import asked_candidates, asked_rows
+from synth.dataset.asked import asked_rows
 from synth.dataset.assemble import (
     Assembled,
     Light,
     Selection,
     assemble,
-    read_lights,
+    read_candidates,
     select,
     thin_candidates,
     write_drops,
@@ -54,6 +53,18 @@ from synth.guard.plant import Proof, plant, proof_json, prove
 from synth.guard.reading import benchmark_images
 from synth.guard.scan import Scan
 from synth.manifest import all_drops, build_manifest, drop_rows, quota_row, removed_images
+from synth.perception.ranking import (
+    Ranked,
+    Ranking,
+    RankSpec,
+    Unranked,
+    choose,
+    forget,
+    rank_shard,
+    ranking_of,
+    read_shards,
+    section,
+)
 from synth.plan import load_plan
 from synth.progress import Silent
 from synth.recipe import Recipe, Stages, partners_of, path_of, quotas_of, resolve_recipe, run_identity
@@ -89,6 +100,7 @@ class _Run:
     recipe: Recipe
     plan: Plan
     stages: Stages
+    ranking: Ranking | Unranked
     items: Sequence[SourceItem]
     out: Path
     reporter: Reporter
@@ -126,10 +138,19 @@ def generate(
             fix="set guard.benchmark or guard.index, or type --unguarded (it stamps every row)",
         )
     _check_backends(stages)
+    ranking = ranking_of(recipe.ranking, {name: task for name, (task, _) in stages.tasks.items()}, plan.quotas)
     items = stages.source.list(stages.source_options)
     if not items:
         raise SourceError("no images", where=f"source {recipe.source.name}")
-    run = _Run(recipe=recipe, plan=plan, stages=stages, items=items, out=out, reporter=reporter or Silent())
+    run = _Run(
+        recipe=recipe,
+        plan=plan,
+        stages=stages,
+        ranking=ranking,
+        items=items,
+        out=out,
+        reporter=reporter or Silent(),
+    )
     out.mkdir(parents=True, exist_ok=True)
     try:
         with FileLock(out / ".lock", timeout=0):
@@ -147,9 +168,7 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
     for folder in (run.out, run.work, run.work / "evidence"):
         clear_temporary(folder)
     guarded = _guarded(run, benchmark)
-    fingerprints = tuple(f"{item.key}:{item.fingerprint}" for item in run.items)
-    index = guarded.index.sha256 if guarded else ""
-    identity = run_identity(run.recipe, run.plan, fingerprints, index, __version__, run.stages.calibration)
+    identity = _identity(run, guarded)
     _claim(run, identity)
     if (run.out / "manifest.json").exists():
         return _finished(run)
@@ -161,14 +180,15 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
             workers,
             lambda done, total: run.reporter.stage("preparing images", done, total),
         )
-    specs = _specs(run, identity, guarded)
+    ranked = _rank(run, identity)
+    specs = _specs(replace(run, items=ranked.kept), identity, guarded)
     scanned = _scan(run, specs)
     proof = _prove(run, guarded, scanned)
     rejected = _rejected(scanned)
     seen = {one.key: one.verdict.image_id for one in scanned}
     specs = [replace(spec, rejected=_part(spec, rejected), scanned=_part(spec, seen)) for spec in specs]
     _run_all(run, "making pairs", run_shard, [s for s in specs if not s.shard_path.exists()], len(specs))
-    notes = [read_note(spec.shard_path, identity) for spec in specs]
+    notes = [read_note(spec.shard_path, identity) for spec in specs] + [_low(ranked, identity)]
     _account(notes, run.items)
     drawn, selection = _draw(run, specs)
     notes += [read_note(path, identity) for path in drawn]
@@ -183,6 +203,7 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
     if not assembled.kept:
         _empty(notes, assembled)
     manifest = build_manifest(run.recipe, run.plan, identity, notes, assembled)
+    manifest["ranking"] = section(run.ranking, ranked, Counter(row.group for row in assembled.kept))
     manifest["shortcuts"] = _shortcuts(run, len(assembled.kept))
     write_drops(run.out / "drops.parquet", all_drops(notes, assembled))
     _copy_evidence(run)
@@ -198,6 +219,14 @@ def _locked(run: _Run, benchmark: BenchmarkData | None) -> dict[str, JsonValue]:
     manifest["seconds"] = round(time.monotonic() - started, 1)
     write_json(run.out / "manifest.json", manifest)
     return manifest
+
+
+def _identity(run: _Run, guarded: _Guarded | None) -> str:
+    fingerprints = tuple(f"{item.key}:{item.fingerprint}" for item in run.items)
+    index = guarded.index.sha256 if guarded else ""
+    return run_identity(
+        run.recipe, run.plan, fingerprints, index, __version__, run.stages.calibration, run.ranking.identity
+    )
 
 
 def _part(spec: ShardSpec, by_key: Mapping[str, str]) -> dict[str, str]:
@@ -298,6 +327,41 @@ def _claim(run: _Run, identity: str) -> None:
     write_json(path, {"run": identity, "items": [item.key for item in run.items]})
 
 
+def _rank(run: _Run, identity: str) -> Ranked:
+    """The photos that the run goes on with: all, unless the recipe asks for those that promise most."""
+    if isinstance(run.ranking, Unranked):
+        return Ranked(kept=tuple(run.items))
+    size = run.recipe.output.images_per_shard
+    specs = [
+        RankSpec(
+            source=run.recipe.source,
+            ranking=run.ranking,
+            cache=run.recipe.perception.cache,
+            run=identity,
+            number=number,
+            items=tuple(run.items[start : start + size]),
+            folder=run.work,
+        )
+        for number, start in enumerate(range(0, len(run.items), size))
+    ]
+    _run_all(run, "ranking images", rank_shard, [s for s in specs if not s.path.exists()], len(specs))
+    forget()
+    likeness, counts = read_shards(specs)
+    return replace(choose(run.items, likeness, run.ranking, run.recipe.seed), counts=counts)
+
+
+def _low(ranked: Ranked, identity: str) -> ShardNote:
+    """What was ranked low, as the shards tell of their images."""
+    return ShardNote(
+        run=identity,
+        shard=-1,
+        fates={drop.image: drop.reason for drop in ranked.drops},
+        drops=ranked.drops,
+        counts=dict(ranked.counts),
+        outputs={},
+    )
+
+
 def _specs(run: _Run, identity: str, guarded: _Guarded | None) -> list[ShardSpec]:
     size = run.recipe.output.images_per_shard
     chunks = [tuple(run.items[start : start + size]) for start in range(0, len(run.items), size)]
@@ -330,11 +394,9 @@ def _run_all(run: _Run, name: str, work: Callable[[SpecT], None], todo: Sequence
 
 def _draw(run: _Run, specs: Sequence[ShardSpec]) -> tuple[list[Path], Selection]:
     """Choose and draw, and choose again without what the guard threw out, until all that is chosen is drawn."""
-    shards = [spec.shard_path for spec in specs]
-    lights = read_lights(shards)
-    thinned = Thinned()
-    if run.recipe.output.thin:
-        thinned = thin_candidates(lights, asked_candidates(shards), run.plan, run.recipe.seed)
+    lights, asked = read_candidates([spec.shard_path for spec in specs], asked=run.recipe.output.thin)
+    thinned = thin_candidates(lights, asked, run.plan, run.recipe.seed)
+    del asked
     lights = [one for one in lights if one.qa_id not in thinned.left_out]
     drawn: list[Path] = []
     tried: set[str] = set()

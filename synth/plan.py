@@ -5,6 +5,8 @@ The budget follows the gap, measured from chance, times the share of it that can
 beside the model on the same pixels, the share of the model's errors on which it is right. What both miss asks for
 nothing. A share goes to replay: skills that the model has and must not lose. What fails for another reason than sight
 (refusals, replies that cannot be read) is judged by its answered items and sent to the prompt, not to pictures.
+Where `s2p sensitivity` says why answers are wrong, a skill whose errors are mostly blind is taught by contrast pairs,
+which nobody answers without looking; one that is mostly misread gets more pairs.
 
 A plan holds numbers and the names of skills and tasks; nothing of a benchmark's items passes through it. Letters and
 strata of a quota are spread evenly when it is made (`synth.balance`).
@@ -13,8 +15,8 @@ strata of a quota are spread evenly when it is made (`synth.balance`).
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -22,6 +24,8 @@ from pydantic import Field, TypeAdapter, ValidationError
 
 from synth.config import Config, first_mistake
 from synth.contracts import Task
+from synth.diagnosis.blindness import Kind, SensitivityFile
+from synth.diagnosis.evidence import Evidence, Teachable, evidence_of
 from synth.diagnosis.statistics import normalised, wilson
 from synth.errors import ConfigError
 from synth.files import write_json
@@ -60,27 +64,22 @@ class PlanOptions(Config):
     too few to keep to it."""
     min_contrast: int = Field(default=10, ge=1)
     """Errors that a specialist must have judged before they say whether a skill can be taught."""
-
-
-@dataclass(frozen=True)
-class _Teachable:
-    """What a specialist says of a skill's errors."""
-
-    right: int
-    n: int
-    chance: float
-
-    @property
-    def share(self) -> float:
-        return self.right / self.n
-
-    def __str__(self) -> str:
-        low, high = wilson(self.right, self.n)
-        return f"{self.right} of {self.n} errors [{100 * low:.0f}, {100 * high:.0f} %]"
+    twin_share: float = Field(default=0.5, ge=0, le=1)
+    """Share of contrast pairs in a target whose errors are mostly blind: wrong, and insensitive to the region of the
+    question. Read from a sensitivity file; without one there are none."""
+    misread_weight: float = Field(default=1.25, ge=1)
+    """Factor on the weight of a target whose errors are mostly misread: wrong although sensitive to that region. The
+    cap holds all the same, and no more than a third of its pairs are asked to be hard."""
+    min_errors: int = Field(default=10, ge=1)
+    """Wrong answers that a sensitivity file must hold before they say whether a skill is blind or misread."""
 
 
 def make_plan(
-    profile: Profile, options: PlanOptions, tasks: Sequence[Task], contrasts: Sequence[Contrast] = ()
+    profile: Profile,
+    options: PlanOptions,
+    tasks: Sequence[Task],
+    contrasts: Sequence[Contrast] = (),
+    sensitivity: SensitivityFile | None = None,
 ) -> Plan:
     """Quotas for the weak skills that a task serves, then replay; all else is listed as unserved with its reason.
 
@@ -90,90 +89,97 @@ def make_plan(
         tasks: the generators there are.
         contrasts: a specialist beside the model, by category, on items of the same profile. A skill without one counts
             as wholly teachable.
+        sensitivity: whether wrong answers depend on what the question is about, of the same model and benchmark. A
+            skill without a clear word there is planned as without the file.
 
-    Without a target there are no quotas: replay alone mends nothing.
+    Without a target there are no quotas: replay alone mends nothing. Raises ConfigError for a sensitivity file of
+    another model or benchmark.
     """
     teachers = {skill.skill: _teachers(skill.skill, tasks) for skill in profile.skills}
-    teachable = _teachable(profile, contrasts, options.min_contrast)
+    known = evidence_of(profile, contrasts, sensitivity, (options.min_contrast, options.min_errors))
     targets: list[CategoryProfile] = []
     replay: list[CategoryProfile] = []
     unserved: list[str] = []
     for it in sorted(profile.skills, key=lambda it: (-_gap(it), it.name)):
-        fate = _fate(it, options, bool(teachers[it.skill]), teachable.get(it.skill))
+        fate = _fate(it, options, bool(teachers[it.skill]), known.teachable.get(it.skill))
         if fate == "target":
             targets.append(it)
         elif fate == "replay":
             replay.append(it)
         elif fate:
             unserved.append(f"{it.name}: {_numbers(it)}; {fate}")
-    notes = tuple(_notes(profile, targets, teachable, bool(contrasts)))
+    notes = tuple(_notes(profile, targets, known, teachers))
     if not targets:
         return Plan(quotas=(), unserved=tuple(unserved), notes=notes, fold=profile.fold)
     kept = round(options.budget * options.replay_share) if replay else 0
-    wants = {it.name: _gap(it) * (teachable[it.skill].share if it.skill in teachable else 1.0) for it in targets}
+    wants = {it.name: _want(it, known, options) for it in targets}
     targets.sort(key=lambda it: -wants[it.name])
     weights = [wants[it.name] for it in targets]
     wished = _shares(options.budget - kept, weights)
     most = max(round(options.budget * options.max_share), -(-(options.budget - kept) // len(targets)))
     quotas: list[Quota] = []
     for it, n, wish in zip(targets, _capped(options.budget - kept, weights, most), wished, strict=True):
+        kind = known.kinds.get(it.skill, "unclear")
         quotas += _quotas(
-            it,
-            n,
+            Quota(
+                task="",
+                skill=it.skill,
+                n=n,
+                why=_why(it, n < wish, known, options),
+                difficulty=_bands(options, kind),
+                contrast=options.twin_share if kind == "blind" else 0.0,
+            ),
             teachers[it.skill],
-            _why(it, n < wish, teachable.get(it.skill)),
-            {str(band): share for band, share in options.difficulty.items()},
         )
     for it, n in zip(replay, _shares(kept, [1.0] * len(replay)), strict=True):
         why = f"the model has {it.name} ({_numbers(it)}) and must not lose it"
-        quotas += _quotas(it, n, teachers[it.skill], why, None)
+        quotas += _quotas(Quota(task="", skill=it.skill, n=n, why=why, role="replay"), teachers[it.skill])
     return Plan(
         quotas=tuple(quota for quota in quotas if quota.n), unserved=tuple(unserved), notes=notes, fold=profile.fold
     )
 
 
 def _notes(
-    profile: Profile, targets: Sequence[CategoryProfile], teachable: Mapping[Skill, _Teachable], contrasted: bool
+    profile: Profile,
+    targets: Sequence[CategoryProfile],
+    known: Evidence,
+    teachers: Mapping[Skill, Sequence[Task]],
 ) -> list[str]:
     notes = []
     if profile.fold is None:
         notes.append("planned from all items: no fold is held out, so measure the gain on another benchmark")
     else:
         notes.append(f"planned without the fold {profile.fold} of each category: measure the gain on it")
-    blind = [it.name for it in targets if it.skill not in teachable]
-    if blind:
-        words = "no specialist judged enough errors of" if contrasted else "no specialist was set beside the model on"
-        notes.append(f"{words} {', '.join(blind)}: counted as wholly teachable")
+    unjudged = [it.name for it in targets if it.skill not in known.teachable]
+    if unjudged:
+        words = "judged enough errors of" if known.contrasted else "was set beside the model on"
+        notes.append(f"no specialist {words} {', '.join(unjudged)}: counted as wholly teachable")
+    if known.looked:
+        notes += _notes_on_looking(targets, known, teachers)
+        if profile.fold is not None and known.fold != profile.fold:
+            notes.append("the sensitivity file does not leave the fold out: its counts of errors may include it")
     return notes + [f"{it.name}: {_for_the_prompt(it)}" for it in profile.skills if set(_SILENT) & set(it.flags)]
 
 
-def _teachers(skill: Skill, tasks: Sequence[Task]) -> list[str]:
-    return sorted(task.name for task in tasks if skill in task.skills)
+def _notes_on_looking(
+    targets: Sequence[CategoryProfile], known: Evidence, teachers: Mapping[Skill, Sequence[Task]]
+) -> Iterator[str]:
+    """What the sensitivity file leaves open."""
+    for it in targets:
+        errors, kind = known.errors.get(it.skill), known.kinds.get(it.skill)
+        if errors is None:
+            yield f"{it.name}: no calibrated sensitivity at a known region, so not known whether errors are blind"
+        elif kind == "unclear":
+            yield f"{it.name}: {errors}: too little to call them blind or misread, planned as without sensitivity"
+        elif kind == "blind" and not any(it.skill in task.twins for task in teachers[it.skill]):
+            yield f"{it.name}: {errors}, and no task makes contrast pairs of it"
 
 
-def _teachable(profile: Profile, contrasts: Sequence[Contrast], least: int) -> dict[Skill, _Teachable]:
-    """Skill → its errors that a specialist judged, where these are enough; several categories are added up.
-
-    Of several specialists on a category, the one that mends most errors counts.
-    """
-    best: dict[str, Contrast] = {}
-    for contrast in sorted(contrasts, key=lambda it: (it.quadrants.get("trainable", 0), it.specialist)):
-        best[contrast.category] = contrast
-    found: dict[Skill, list[Contrast]] = {}
-    for category in profile.categories:
-        if category.name in best:
-            found.setdefault(category.skill, []).append(best[category.name])
-    pooled = {}
-    for skill, members in found.items():
-        right = sum(it.quadrants.get("trainable", 0) for it in members)
-        n = right + sum(it.quadrants.get("ambiguous", 0) for it in members)
-        if n >= least:
-            decided = sum(it.decided for it in members)
-            pooled[skill] = _Teachable(right, n, sum(it.chance * it.decided for it in members) / decided)
-    return pooled
+def _teachers(skill: Skill, tasks: Sequence[Task]) -> list[Task]:
+    return sorted((task for task in tasks if skill in task.skills), key=lambda task: task.name)
 
 
-def _fate(it: CategoryProfile, options: PlanOptions, served: bool, teachable: _Teachable | None) -> str:
+def _fate(it: CategoryProfile, options: PlanOptions, served: bool, teachable: Teachable | None) -> str:
     """target, replay, "" (nothing to do), or a sentence why a weak skill is left out."""
     weak = _is_weak(it, options)
     if it.skill in options.controls:
@@ -217,6 +223,24 @@ def _gap(it: CategoryProfile) -> float:
     return min(1.0, max(0.0, 1 - normalised(_judged(it)[0], it.chance, it.top)))
 
 
+def _want(it: CategoryProfile, known: Evidence, options: PlanOptions) -> float:
+    """The weight of a target: its gap, as far as it can be taught, more where the model looks and misreads."""
+    taught = known.teachable[it.skill].share if it.skill in known.teachable else 1.0
+    return _gap(it) * taught * (options.misread_weight if known.kinds.get(it.skill) == "misread" else 1.0)
+
+
+def _bands(options: PlanOptions, kind: Kind) -> dict[str, float]:
+    """The wish for difficulty; where the model misreads, what is asked for above a third of hard pairs is easier."""
+    wish = {str(band): share for band, share in options.difficulty.items()}
+    over = wish.get("hard", 0.0) - 1 / 3
+    if kind != "misread" or over <= 0:
+        return wish
+    easier = {band: wish.get(band, 0.0) for band in ("easy", "medium")}
+    whole = sum(easier.values())
+    parts = {band: share / whole if whole else 0.5 for band, share in easier.items()}
+    return {band: round(easier[band] + over * parts[band], 4) for band in easier} | {"hard": round(1 / 3, 4)}
+
+
 def _shares(total: int, weights: Sequence[float]) -> list[int]:
     """Whole numbers that sum to the total, in proportion to the weights (largest remainders)."""
     if not weights:
@@ -242,20 +266,22 @@ def _capped(total: int, weights: Sequence[float], most: int) -> list[int]:
         capped |= over
 
 
-def _quotas(
-    it: CategoryProfile, n: int, teachers: Sequence[str], why: str, difficulty: Mapping[str, float] | None
-) -> list[Quota]:
-    """Quotas of one skill; a replay quota has no wish as to difficulty."""
-    role: Literal["target", "replay"] = "replay" if difficulty is None else "target"
-    return [
-        Quota(task=task, skill=it.skill, n=share, why=why, role=role, difficulty=difficulty or {})
-        for task, share in zip(teachers, _shares(n, [1.0] * len(teachers)), strict=True)
-    ]
+def _quotas(whole: Quota, teachers: Sequence[Task]) -> list[Quota]:
+    """The quota of one skill, spread over its tasks; contrast pairs only of those that make them."""
+    quotas = []
+    for task, n in zip(teachers, _shares(whole.n, [1.0] * len(teachers)), strict=True):
+        contrast = whole.contrast if whole.skill in task.twins else 0.0
+        why = whole.why + (f"; {100 * contrast:.0f} % as contrast pairs" if contrast else "")
+        quotas.append(replace(whole, task=task.name, n=n, why=why, contrast=contrast))
+    return quotas
 
 
-def _why(it: CategoryProfile, capped: bool, teachable: _Teachable | None) -> str:
+def _why(it: CategoryProfile, capped: bool, known: Evidence, options: PlanOptions) -> str:
     why = f"{it.name} is weak: {_numbers(it)}; {100 * _gap(it):.0f} % of the way from chance is missing"
-    why += f"; a specialist is right on {teachable}" if teachable is not None else ""
+    why += f"; a specialist is right on {known.teachable[it.skill]}" if it.skill in known.teachable else ""
+    kind = known.kinds.get(it.skill, "unclear")
+    why += f"; {known.errors[it.skill]}" if kind != "unclear" else ""
+    why += f", so weighed {options.misread_weight:g} times" if kind == "misread" else ""
     why += "; held at the cap of one skill" if capped else ""
     return why + (" (below chance: look at the key and at some replies first)" if "below_chance" in it.flags else "")
 
@@ -289,7 +315,8 @@ def plan_to_json(plan: Plan) -> dict[str, JsonValue]:
 
 def _quota_to_json(it: Quota) -> dict[str, JsonValue]:
     row: dict[str, JsonValue] = {"task": it.task, "skill": str(it.skill), "n": it.n, "role": it.role, "why": it.why}
-    return row | ({"difficulty": dict(it.difficulty)} if it.difficulty else {})
+    row |= {"difficulty": dict(it.difficulty)} if it.difficulty else {}
+    return row | ({"contrast": it.contrast} if it.contrast else {})
 
 
 def plan_from_json(data: Mapping[str, JsonValue], where: str = "plan.json") -> Plan:
@@ -308,6 +335,9 @@ def plan_from_json(data: Mapping[str, JsonValue], where: str = "plan.json") -> P
     negative = [quota.task for quota in plan.quotas if quota.n < 1]
     if negative:
         raise ConfigError(f"a quota below 1: {', '.join(negative)}", where=where, fix="leave the quota out")
+    strange = [quota.task for quota in plan.quotas if not 0 <= quota.contrast <= 1]
+    if strange:
+        raise ConfigError(f"contrast is a share from 0 to 1: {', '.join(strange)}", where=where)
     return plan
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
@@ -21,6 +21,7 @@ from synth.perception.cache import Cache
 from synth.perception.clip import LabelCheckOptions
 from synth.perception.consensus import ConsensusOptions
 from synth.perception.perceive import Perceiver
+from synth.perception.ranking import RankingOptions
 from synth.perception.refine import label_step, mask_step
 from synth.perception.two_views import TwoViewOptions, matchers_of, partners
 from synth.plugins import BENCHMARKS, DEPTH, MASKS, MATCHES, REGIONS, SOURCES, TASKS, load
@@ -51,6 +52,9 @@ class TaskConfig(Config):
     n: int = Field(default=0, ge=0)
     """Pairs wanted; with a plan file the plan's quotas count instead."""
     role: Literal["target", "replay"] = "target"
+    contrast: float = Field(default=0.0, ge=0, le=1)
+    """Share of the pairs that come as contrast pairs: one photo, the same words, the marks' letters exchanged and so
+    the other answer. Only of skills that ask about two lettered marks; with a plan file the plan's shares count."""
     options: dict[str, object] = Field(default_factory=dict)
 
 
@@ -81,7 +85,7 @@ class OutputConfig(Config):
     evidence: int = Field(default=24, ge=0)
     """Images whose depth overlay is kept for `s2p view`."""
     per_image: int = Field(default=12, ge=1)
-    """Most pairs of one skill from one image."""
+    """Most pairs of one skill from one image; a contrast pair counts as one."""
     oversample: float = Field(default=4.0, ge=1)
     """Pairs drawn in all, for each pair wanted: room for balance, and for images that yield nothing."""
     thin: bool = True
@@ -112,6 +116,9 @@ class Recipe(Config):
     name: str
     seed: int = 0
     source: PluginChoice
+    ranking: RankingOptions | None = None
+    """Takes the photos that promise most, by open_clip; null: all photos. Without its weights the run takes all, too,
+    and says so."""
     perception: PerceptionConfig = PerceptionConfig()
     tasks: dict[str, TaskConfig] = Field(default_factory=dict)
     calibration: str | None = None
@@ -154,6 +161,9 @@ def resolve_recipe(recipe: Recipe, plan: Plan) -> Stages:
         settings = recipe.tasks.get(name, TaskConfig())
         choice = PluginChoice.model_validate({**settings.options, "name": name})
         tasks[name] = resolve(choice, TASKS, f"tasks.{name}.options")
+    for quota in plan.quotas:
+        if quota.contrast and quota.skill not in tasks[quota.task][0].twins:
+            raise ConfigError(f"{quota.task} makes no contrast pairs of {quota.skill}", where=recipe.plan or "plan")
     return Stages(
         source=source,
         source_options=source_options,
@@ -200,21 +210,43 @@ def partners_of(recipe: Recipe, stages: Stages, items: Sequence[SourceItem]) -> 
 
 def quotas_of(recipe: Recipe, plan: Plan | None) -> Plan:
     """The plan's quotas, or the recipe's own numbers as a plan. Raises ConfigError when nothing is asked for."""
+    for name, settings in recipe.tasks.items():
+        if settings.contrast and not load(TASKS, name).twins:
+            raise ConfigError("this task makes no contrast pairs", where=f"tasks.{name}.contrast", fix="leave it out")
     if plan is not None:
         if not plan.quotas:
             raise ConfigError("the plan asks for nothing", where=recipe.plan or "plan")
-        return plan
+        return replace(plan, quotas=tuple(_contrasted(recipe, quota) for quota in plan.quotas))
     quotas = []
     for name, settings in sorted(recipe.tasks.items()):
-        skills = load(TASKS, name).skills
+        task = load(TASKS, name)
+        skills = task.skills
         share, rest = divmod(settings.n, len(skills))
         for i, skill in enumerate(skills):
             n = share + (i < rest)
             if n:
-                quotas.append(Quota(task=name, skill=skill, n=n, why="asked for in the config", role=settings.role))
+                contrast = settings.contrast if skill in task.twins else 0.0
+                quotas.append(
+                    Quota(
+                        task=name,
+                        skill=skill,
+                        n=n,
+                        why="asked for in the config",
+                        role=settings.role,
+                        contrast=contrast,
+                    )
+                )
     if not quotas:
         raise ConfigError("no pairs are asked for", where="tasks", fix="set tasks.<name>.n, or plan: plan.json")
     return Plan(quotas=tuple(quotas))
+
+
+def _contrasted(recipe: Recipe, quota: Quota) -> Quota:
+    """A target of a plan with the recipe's share of contrast pairs, where that is the larger one."""
+    settings = recipe.tasks.get(quota.task)
+    if settings is None or quota.role != "target" or quota.skill not in load(TASKS, quota.task).twins:
+        return quota
+    return replace(quota, contrast=max(quota.contrast, settings.contrast))
 
 
 def per_image_cap(quota: Quota, images: int, output: OutputConfig) -> int:
@@ -229,18 +261,28 @@ def run_identity(
     index: str,
     code: str,
     calibration: Calibration | None = None,
+    ranking: str = "",
 ) -> str:
-    """What makes two runs the same: settings, quotas, inputs, guard index and code. Workers and cache do not count."""
+    """What makes two runs the same: settings, quotas, inputs, guard index and code. Workers and cache do not count.
+
+    `ranking`: identity of the ranking that chooses among the inputs, "" where none does.
+    """
     settings = dump(recipe)
     for place in ("engine", "plan"):  # where it runs and where the quotas lie; the quotas themselves count
         settings.pop(place, None)
+    settings["ranking"] = ranking
     settings["perception"] = {**dump(recipe.perception), "cache": None}
     # What is allowed changes what is said of the pairs, not the pairs.
     settings["output"] = {**dump(recipe.output), "allow_shortcuts": []}
     if calibration is not None:  # what the file says counts, not where it lies
         settings["calibration"] = calibration.digest
     quotas: list[JsonValue] = [
-        [q.task, str(q.skill), q.n, q.role, *([dict(q.difficulty)] if q.difficulty else [])] for q in plan.quotas
+        [
+            *(q.task, str(q.skill), q.n, q.role),
+            *([dict(q.difficulty)] if q.difficulty else []),
+            *([{"contrast": q.contrast}] if q.contrast else []),
+        ]
+        for q in plan.quotas
     ]
     return digest(settings, quotas, list(fingerprints), index, code)
 

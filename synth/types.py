@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Literal, Protocol, TypeAlias, TypeVar
 
 import numpy as np
@@ -331,12 +332,18 @@ class View:
 class WarpedPair:
     """A second image made from the first one by a known homography (exact correspondence)."""
 
-    rgb: Rgb
+    render: Callable[[], Rgb]
+    """Makes the pixels, the same ones at each call; questions are asked without them."""
     homography: Matrix
     """(3, 3): pixel of the first image -> pixel of the second."""
     covered: Mask
     """Pixels of the second image that come from inside the first."""
     backend: str
+
+    @cached_property
+    def rgb(self) -> Rgb:
+        """The second image."""
+        return self.render()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -416,6 +423,10 @@ class Provenance:
     measures: Mapping[str, JsonValue]
     """The numbers behind the answer, with their unit in the key."""
 
+    def plain(self) -> dict[str, JsonValue]:
+        """Its fields by name, not copied: `dataclasses.asdict` copies every number, which costs ten times as much."""
+        return dict(vars(self))
+
 
 @dataclass(frozen=True, kw_only=True)
 class QA:
@@ -437,13 +448,18 @@ class QA:
     """What balance equalises within a skill, beside the answer letter (e.g. "lower", "higher")."""
     provenance: Provenance
 
+    def plain(self) -> dict[str, JsonValue]:
+        """Its fields by name, down to plain values."""
+        panels = [{**vars(panel), "marks": [dict(vars(mark)) for mark in panel.marks]} for panel in self.panels]
+        return {**vars(self), "panels": panels, "provenance": self.provenance.plain()}
+
 
 @dataclass(frozen=True, kw_only=True)
 class Drop:
     """Something that did not become a pair, with its reason."""
 
     stage: str
-    """source, guard, perception, task, check, balance."""
+    """source, ranking, guard, perception, task, check, balance."""
     task: str
     """Task name, or "" where the whole image fell."""
     image: str

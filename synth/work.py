@@ -17,7 +17,7 @@ from pathlib import Path
 
 from synth.balance import BalanceOptions, choose
 from synth.contracts import Check, Task
-from synth.dataset.candidates import Candidate, to_table
+from synth.dataset.candidates import SCHEMA, Candidate, to_table
 from synth.dataset.prompt import item_prompt
 from synth.dataset.shards import ShardNote, write_shard
 from synth.errors import ImageError, RunError
@@ -34,6 +34,7 @@ from synth.perception.two_views import load_partners
 from synth.plugins import CHECKS, load_all
 from synth.recipe import Recipe, Stages, per_image_cap, perceiver_of, resolve_recipe
 from synth.report.overlay import depth_overlay
+from synth.twins import is_drawn, twins_of
 from synth.types import QA, Drop, Frame, JsonValue, Scene, SourceItem, View
 
 BATCH = 8
@@ -159,7 +160,7 @@ def run_shard(spec: ShardSpec) -> None:
     note = ShardNote(
         run=spec.run, shard=spec.number, fates=fates, drops=merge_drops(ledger.drops), counts=totals, outputs={}
     )
-    write_shard(spec.shard_path, to_table(candidates), note)
+    write_shard(spec.shard_path, SCHEMA, [to_table(candidates)], note)
 
 
 def _batches(frames: Iterator[tuple[str, Frame]], size: int) -> Iterator[list[tuple[str, Frame]]]:
@@ -307,12 +308,35 @@ def _ask(spec: ShardSpec, kit: Kit, key: str, scene: Scene, ledger: _Ledger) -> 
             cap = per_image_cap(quota, spec.n_images, spec.recipe.output)
             chosen, lost = choose(mine, cap, spec.recipe.seed, THIN)
             ledger.drops.extend(lost)
+            chosen = _with_twins(chosen, quota.contrast, spec, kit, scene, ledger)
             view, role = scene.view, quota.role
             candidates += [
                 Candidate(qa=qa, key=key, group=view.group, role=role, width=view.width, height=view.height)
                 for qa in chosen
             ]
     return candidates
+
+
+def _with_twins(
+    chosen: Sequence[QA], share: float, spec: ShardSpec, kit: Kit, scene: Scene, ledger: _Ledger
+) -> list[QA]:
+    """The same, some of them with a twin; a question whose twin falls goes with it."""
+    known = {qa.qa_id for qa in chosen}
+    out: list[QA] = []
+    for qa in chosen:
+        task, _ = kit.stages.tasks[qa.task]
+        pair = twins_of(qa, task) if is_drawn(qa.qa_id, share, spec.recipe.seed) else None
+        if pair is None or pair[1].qa_id in known:
+            out.append(qa)
+            continue
+        ledger.counts[f"candidates:{qa.skill}"] += 1
+        bad = _judged(pair[1], scene, task, kit.checks) or _worded(pair[1], scene, kit, spec.recipe.guard.options)
+        if bad is None:
+            out += pair
+        else:
+            ledger.drops.append(bad)
+            ledger.drop("balance", qa.skill, scene.view, "twin_lost", qa.qa_id)
+    return out
 
 
 def _worded(qa: QA, scene: Scene, kit: Kit, options: GuardOptions) -> Drop | None:

@@ -9,7 +9,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from finetune.compare import TOGETHER, GateOptions, compare, comparison_to_json, format_comparison
+from finetune.compare import TOGETHER, GateOptions, Rerun, compare, comparison_to_json, format_comparison
 from synth.diagnosis.paired import cell_of, judged
 from synth.errors import S2PError
 from synth.types import Outcome, Skill
@@ -130,7 +130,9 @@ def test_retention_is_non_inferiority_not_mere_insignificance() -> None:
     assert kept.cell.delta == pytest.approx(-10 / 300)
     assert kept.verdict == "lost"
     assert not comparison.gate_passed
-    wide = compare(before + old, after + new, targets=[DEPTH], gate=GateOptions(retention_margin=0.08))
+    wide = compare(
+        before + old, after + new, targets=[DEPTH], gate=GateOptions(retention_margin=0.08, margin_together=0.08)
+    )
     assert wide.gate_passed
 
 
@@ -276,6 +278,19 @@ def test_false_alarms_are_as_rare_as_promised() -> None:
         )
         alarms += judged({"": cell_of(pairs, i, "noise")}, 0.05)[""].verdict != "no evidence"
     assert alarms <= 10  # 5 % of 100 is 5; more than 10 has a probability of 1 %
+
+
+def test_the_spread_of_a_gain_is_taken_over_seeds_alone() -> None:
+    before, after = gain()
+    more = outcomes(DEPTH, 400, share(0.9))
+    arms = {"seed_1": Rerun(outcomes=more, by_seed=True), "rank_8": Rerun(outcomes=before, by_seed=False)}
+    found = compare(before, after, targets=[DEPTH], arms=arms)
+    assert found.arms["rank_8"][DEPTH].delta == 0 and found.repeats == ("seed_1",)
+    told = comparison_to_json(found)["spread"][DEPTH]
+    deltas = [found.per_skill[DEPTH].delta, found.arms["seed_1"][DEPTH].delta]
+    assert (told["n"], told["improved"]) == (2, 2) and told["mean"] == pytest.approx(sum(deltas) / 2)
+    alone = compare(before, after, targets=[DEPTH], arms={"rank_8": arms["rank_8"]})
+    assert comparison_to_json(alone)["spread"] == {}, "one seed has no spread"
 
 
 def test_json_has_the_promised_shape() -> None:

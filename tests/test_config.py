@@ -72,6 +72,38 @@ def test_files_that_are_no_config(tmp_path: Path, content: str, word: str) -> No
         load_config(write(tmp_path / "c.yaml", content), Outer)
 
 
+def test_a_config_begins_from_another(tmp_path: Path) -> None:
+    write(tmp_path / "base.yaml", "name: a\ninner: {path: b, size: 5}\nmany: {k: {size: 1}, l: {size: 2}}\n")
+    (tmp_path / "sub").mkdir()
+    path = write(
+        tmp_path / "sub" / "top.yaml", "extends: ../base.yaml\nname: c\ninner: {size: 6}\nmany: {l: {path: z}}\n"
+    )
+    config = load_config(path, Outer, ["inner.path=set"])
+    assert (config.name, config.inner) == ("c", Inner(path="set", size=6))
+    assert config.many == {"k": Inner(size=1), "l": Inner(path="z", size=2)}
+
+
+def test_options_of_another_plugin_are_not_inherited(tmp_path: Path) -> None:
+    class Choosing(Config):
+        """One plug-in."""
+
+        source: PluginChoice
+
+    write(tmp_path / "base.yaml", "source: {name: rooms, n_rooms: 4}\n")
+    same = write(tmp_path / "same.yaml", "extends: base.yaml\nsource: {first_seed: 3}\n")
+    other = write(tmp_path / "other.yaml", "extends: base.yaml\nsource: {name: folder, path: p}\n")
+    assert load_config(same, Choosing).source.settings() == {"n_rooms": 4, "first_seed": 3}
+    assert load_config(other, Choosing).source.settings() == {"path": "p"}
+
+
+@pytest.mark.parametrize(
+    ("content", "word"), [("extends: c.yaml", "leads back"), ("extends: [a]", "path"), ("extends: d.yaml", "no such")]
+)
+def test_a_wrong_beginning_is_refused(tmp_path: Path, content: str, word: str) -> None:
+    with pytest.raises(ConfigError, match=word):
+        load_config(write(tmp_path / "c.yaml", content), Outer)
+
+
 def test_a_missing_file_is_one_message(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no such config file"):
         load_config(tmp_path / "none.yaml", Outer)

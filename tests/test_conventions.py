@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from synth.geometry import (
+    Points,
     apply_homography,
     box_area,
     box_iou,
@@ -20,6 +23,7 @@ from synth.geometry import (
     unproject,
     warp,
 )
+from synth.types import Matrix
 
 K = np.array([[100.0, 0, 64.0], [0, 120.0, 48.0], [0, 0, 1]])
 coordinates = st.floats(0.5, 127.5)
@@ -74,6 +78,57 @@ def test_warp_brings_a_pixel_where_the_homography_sends_it():
     row, column = pixel_of(x, y)
     assert covered[row, column] and second[row, column, 0] > 240
     assert (second[~covered] == 127).all()
+
+
+def homographies() -> list[Matrix]:
+    """A shift, a mirror image, a quarter turn, and strong changes of perspective of 160 x 120 pixels."""
+    rng = np.random.default_rng(0)
+    corners = np.array([(0.0, 0), (160, 0), (160, 120), (0, 120)])
+    plain = [
+        [[1, 0, 3.3], [0, 1, -2.6], [0, 0, 1]],
+        [[-1, 0, 160], [0, 1, 0], [0, 0, 1]],
+        [[0, -1, 140], [1, 0, -20], [0, 0, 1]],
+    ]
+    made = [homography_from_corners(corners, corners + rng.uniform(-30, 30, (4, 2))) for _ in range(5)]
+    return [*(np.array(H, dtype=np.float64) for H in plain), *made]
+
+
+def hills(places: Points) -> Points:
+    """A smooth picture, known at every point."""
+    return 128 + 60 * np.sin(places[:, 0] / 9) + 50 * np.sin(places[:, 1] / 7 + 1)
+
+
+@pytest.mark.parametrize("H", homographies())
+def test_a_warped_picture_lies_within_a_tenth_of_a_pixel_of_where_the_homography_puts_it(H):
+    rows, columns = (np.mgrid[0:120, 0:160] + 0.5).reshape(2, -1)
+    here = np.stack([columns, rows], axis=1)
+    picture = np.rint(hills(here)).astype(np.uint8).reshape(120, 160, 1).repeat(3, axis=2)
+    second, covered = warp(picture, H, 160, 120)
+    expected = hills(apply_homography(np.linalg.inv(H), here)).reshape(120, 160)
+    steep = np.stack(np.gradient(expected)[::-1], axis=-1)
+    for quarter in itertools.product((slice(0, 60), slice(60, 120)), (slice(0, 80), slice(80, 160))):
+        inside = covered[quarter]
+        if inside.sum() > 400:
+            differs = (expected - second[..., 0])[quarter][inside]
+            shift = np.linalg.lstsq(steep[quarter][inside], differs, rcond=None)[0]
+            assert np.hypot(*shift) < 0.1
+
+
+@pytest.mark.parametrize("H", homographies())
+def test_a_pixel_is_covered_where_all_that_it_is_mixed_of_lies_in_the_picture(H):
+    second, covered = warp(np.full((120, 160, 3), 250, dtype=np.uint8), H, 160, 120)
+    assert (second[covered] == 250).all() and (second[~covered] == 127).all()
+    rows, columns = np.nonzero(np.ones_like(covered))
+    came_from = apply_homography(np.linalg.inv(H), np.stack([columns + 0.5, rows + 0.5], axis=1))
+    room = np.minimum(came_from - 0.5, np.array([159.5, 119.5]) - came_from).min(axis=1).reshape(covered.shape)
+    assert covered[room > 1e-6].all() and not covered[room < -1e-6].any()
+    assert covered.mean() > 0.2
+
+
+def test_nothing_is_covered_behind_the_horizon():
+    H = np.array([[1, 0, 0], [0, 1, 0], [0.02, 0, 1.0]])  # the line x = 50 of the second picture is infinitely far
+    _, covered = warp(np.full((60, 80, 3), 250, dtype=np.uint8), H, 80, 60)
+    assert covered[:, :30].any() and not covered[:, 50:].any()
 
 
 def test_boxes_are_left_top_right_bottom_and_mirror_by_the_width():

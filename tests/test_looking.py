@@ -13,7 +13,7 @@ from finetune import arms
 from finetune.arms import ArmConfig, ControlConfig, Measures, Trainings
 from finetune.evaluate import EvaluateOptions
 from finetune.grounding import Effect, Seen, row_of
-from finetune.looking import load_seen, looking_json, looking_of, sign_flip_test
+from finetune.looking import errors_of, load_seen, looking_json, looking_of, sign_flip_test
 from finetune.power import detectable, power_json
 from finetune.sensitivity import SensitivityOptions
 from finetune.train import TrainSettings
@@ -160,3 +160,10 @@ def test_a_second_stage_waits_for_the_first(tmp_path: Path, monkeypatch: pytest.
     waves.clear()
     arms.run_arms(all_of_them, 2, lambda done, total: None)
     assert waves[0] == ["train", "controls/grey/train"], "evaluated, but whether it looks is not known yet"
+
+
+def test_a_plan_reads_errors_outside_the_held_out_fold_only() -> None:
+    looks = [*measured(0.9, FLIPPED), seen(90, 0.2, 0, False, region="whole_image", controls=())]
+    told = errors_of(looks[:10] + looks[-1:], SensitivityOptions(), "toys", 3)
+    assert (told.model, told.benchmark, told.fold) == ("m", "toys", 3)
+    assert told.errors()[Skill.RELATIVE_DEPTH].n == 5, "five of ten are wrong; blurs of whole pictures do not count"

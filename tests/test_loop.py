@@ -31,6 +31,7 @@ SMALL = [
     "train.max_steps=3",
     "gate.improve=none",
     "gate.retention_margin=0.9",
+    "gate.margin_together=0.9",
 ]
 
 

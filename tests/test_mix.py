@@ -7,6 +7,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from datasets import Dataset
 
 from finetune.mix import mix_replay, ordered, split_dev, spread
 from finetune.rows import read_rows
@@ -67,7 +68,20 @@ def test_spread_gives_every_group_its_turn() -> None:
     assert taken == {"a": 3, "b": 2, "c": 2}
 
 
+def test_every_stage_of_a_curriculum_holds_each_skill_in_its_share() -> None:
+    """Replay whose difficulty is one number for all rows would else come all at once, and be forgotten again."""
+    skills = ["left_right"] * 60 + ["colour_at_mark"] * 30
+    difficulty = [i / 60 for i in range(60)] + [0.5] * 30
+    table = Dataset.from_dict({"skill": skills, "difficulty": difficulty})
+    staged = ordered(table, "staged", 0)
+    for start in (0, 30, 60):
+        assert Counter(staged["skill"][start : start + 30]) == {"left_right": 20, "colour_at_mark": 10}
+    easy = [d for s, d in zip(staged["skill"][:30], staged["difficulty"][:30], strict=True) if s == "left_right"]
+    assert max(easy) < 1 / 3
+
+
 def test_easy_rows_come_first(rows) -> None:
+    rows = rows.remove_columns("skill")
     sort = np.asarray(ordered(rows, "sorted", 0)["difficulty"])
     assert (np.diff(sort) >= 0).all()
     staged = np.asarray(ordered(rows, "staged", 0)["difficulty"])

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
+from typing import get_args
 
 import numpy as np
 import pytest
 from pydantic import ValidationError
 
+from finetune.grounding import GroundingCell, Swapped
+from finetune.perturb import RegionKind
 from synth.contracts import Task
+from synth.diagnosis.blindness import Cell, SensitivityFile, load_sensitivity
 from synth.diagnosis.contrast import to_json
 from synth.diagnosis.folds import held_out
 from synth.diagnosis.profile import make_profile
+from synth.diagnosis.profile_json import profile_to_json
 from synth.diagnosis.statistics import wilson
 from synth.errors import ConfigError
 from synth.files import write_json
@@ -28,7 +34,7 @@ from synth.plan import (
     plan_to_json,
     save_plan,
 )
-from synth.types import QA, Drop, Outcome, PluginOptions, Provenance, Scene, Skill
+from synth.types import QA, Drop, JsonValue, Outcome, PluginOptions, Provenance, Scene, Skill
 
 
 def generate(scene: Scene, options: PluginOptions, rng: np.random.Generator) -> Iterator[QA | Drop]:
@@ -345,6 +351,7 @@ def test_round_trip(tmp_path: Path) -> None:
         ('{"quotas": [], "budget": 3}', "unknown key budget"),
         ('{"quotas": [{"task": "depth", "skill": "flying", "n": 3, "why": ""}]}', "skill"),
         ('{"quotas": [{"task": "depth", "skill": "counting", "n": 0, "why": ""}]}', "below 1"),
+        ('{"quotas": [{"task": "depth", "skill": "counting", "n": 9, "why": "", "contrast": 2}]}', "share from 0 to 1"),
     ],
 )
 def test_wrong_plans_are_refused(tmp_path: Path, text: str, message: str) -> None:
@@ -371,3 +378,200 @@ def test_difficulty_is_asked_of_targets_only_and_survives_the_file(tmp_path: Pat
     assert load_plan(tmp_path / "plan.json") == plan
     with pytest.raises(ValidationError):
         PlanOptions.model_validate({"difficulty": {"easy": 2}})
+
+
+# ------------------------------------------------------------------------------------------------- blind or misread
+
+
+def cell(
+    which: Skill, blind: int, misreads: int, *, region: str = "around_marks", calibrated: bool = True
+) -> JsonValue:
+    """A cell as `s2p sensitivity` writes it."""
+    swap = Swapped(n=10, follows=0.5, low=0.2, high=0.8, both_right=0.1)
+    written = GroundingCell(
+        skill=which,
+        region=region,  # type: ignore[arg-type]
+        n=100,
+        n_controlled=100,
+        median_kl=0.1,
+        median_js=0.1,
+        median_delta_gold=None,
+        median_fill=0.1,
+        median_control=0.1,
+        net=0.0,
+        net_low=0.0,
+        net_high=0.0,
+        superiority=0.5,
+        p=0.5,
+        p_holm=0.5,
+        verdict="no evidence",
+        threshold=0.1,
+        calibrated=calibrated,
+        sensitive=0.1,
+        sensitive_low=0.1,
+        sensitive_high=0.1,
+        sensitive_fixed=0.1,
+        ladder={"2": 0.1},
+        changed={"2": 0.1},
+        quadrants={"grounded_right": 20, "blind_right": 10, "misreads": misreads, "blind_wrong": blind},
+        misreads=0.1,
+        blind_wrong=0.1,
+        confident_blind_wrong=1,
+        swap=swap,
+    )
+    return json.loads(json.dumps(asdict(written)))
+
+
+def looked(tmp_path: Path, *cells: JsonValue, model: str = "m", benchmark: str = "b") -> SensitivityFile:
+    path = tmp_path / "sensitivity.json"
+    write_json(path, {"model": model, "benchmark": benchmark, "options": {}, "cells": list(cells), "left_out": {}})
+    return load_sensitivity(path)
+
+
+TWO = profile(skill(Skill.RELATIVE_DEPTH, 110), skill(Skill.COUNTING, 110))
+TWINNED = [replace(TASKS[0], twins=(Skill.RELATIVE_DEPTH,)), *TASKS[1:]]
+EVEN = PlanOptions(budget=1000, replay_share=0.0)
+
+
+def test_a_blind_skill_is_taught_by_contrast_pairs(tmp_path: Path) -> None:
+    plan = make_plan(TWO, EVEN, TWINNED, sensitivity=looked(tmp_path, cell(Skill.RELATIVE_DEPTH, 30, 6)))
+    depth, count = sorted(plan.quotas, key=lambda quota: quota.task, reverse=True)
+    assert (depth.contrast, count.contrast) == (0.5, 0.0) and depth.n == count.n == 500
+    low, high = wilson(30, 36)
+    assert f"30 of 36 wrong answers are blind [{100 * low:.0f}, {100 * high:.0f} %]" in depth.why
+    assert depth.why.endswith("50 % as contrast pairs") and "contrast" not in count.why
+    assert any(note.startswith("counting: no calibrated sensitivity") for note in plan.notes)
+    save_plan(tmp_path / "plan.json", plan)
+    assert load_plan(tmp_path / "plan.json") == plan
+    other = make_plan(
+        TWO,
+        replace_options(EVEN, twin_share=0.8),
+        TWINNED,
+        sensitivity=looked(tmp_path, cell(Skill.RELATIVE_DEPTH, 30, 6)),
+    )
+    assert {quota.contrast for quota in other.quotas} == {0.8, 0.0}
+
+
+def replace_options(options: PlanOptions, **changes: object) -> PlanOptions:
+    return PlanOptions.model_validate({**options.model_dump(), **changes})
+
+
+def test_a_blind_skill_without_contrast_pairs_is_named(tmp_path: Path) -> None:
+    plan = make_plan(TWO, EVEN, TWINNED, sensitivity=looked(tmp_path, cell(Skill.COUNTING, 40, 2)))
+    assert all(quota.contrast == 0 for quota in plan.quotas)
+    assert any(note.startswith("counting: 40 of 42") and "no task makes contrast pairs" in note for note in plan.notes)
+
+
+def test_a_misread_skill_gets_more_pairs_and_not_the_hard_ones(tmp_path: Path) -> None:
+    seen = looked(tmp_path, cell(Skill.RELATIVE_DEPTH, 6, 30))
+    options = replace_options(EVEN, difficulty={"easy": 0.2, "hard": 0.8})
+    depth, count = sorted(make_plan(TWO, options, TWINNED, sensitivity=seen).quotas, key=lambda q: q.task, reverse=True)
+    assert (depth.n, count.n) == (556, 444), "1.25 to 1"
+    assert depth.contrast == 0 and "30 of 36 wrong answers are misread" in depth.why and "1.25 times" in depth.why
+    assert count.difficulty == {"easy": 0.2, "hard": 0.8}
+    assert depth.difficulty == {
+        "easy": pytest.approx(2 / 3, abs=1e-3),
+        "medium": 0,
+        "hard": pytest.approx(1 / 3, abs=1e-3),
+    }
+    mild = replace_options(EVEN, difficulty={"easy": 0.7, "hard": 0.3})
+    assert all(
+        q.difficulty == {"easy": 0.7, "hard": 0.3} for q in make_plan(TWO, mild, TWINNED, sensitivity=seen).quotas
+    )
+    capped = replace_options(EVEN, max_share=0.52)
+    assert max(quota.n for quota in make_plan(TWO, capped, TWINNED, sensitivity=seen).quotas) == 520
+
+
+@pytest.mark.parametrize(
+    "cells",
+    [
+        [cell(Skill.RELATIVE_DEPTH, 40, 2, region="whole_image")],
+        [cell(Skill.RELATIVE_DEPTH, 40, 2, calibrated=False)],
+        [cell(Skill.RELATIVE_DEPTH, 18, 14)],
+        [cell(Skill.RELATIVE_DEPTH, 9, 0)],
+        [cell(Skill.RELATIVE_DEPTH, 20, 2), cell(Skill.RELATIVE_DEPTH, 2, 20, region="boxes")],
+        [],
+    ],
+    ids=["whole image", "uncalibrated", "half and half", "few", "regions differ", "nothing"],
+)
+def test_what_proves_nothing_changes_nothing(tmp_path: Path, cells: list[JsonValue]) -> None:
+    plan, without = make_plan(TWO, EVEN, TWINNED, sensitivity=looked(tmp_path, *cells)), make_plan(TWO, EVEN, TWINNED)
+    assert plan.quotas == without.quotas
+    (note,) = [note for note in plan.notes if note.startswith("relative_depth:")]
+    assert "too little" in note or "no calibrated sensitivity" in note
+
+
+def test_cells_of_known_regions_are_added_up_and_others_do_not_count(tmp_path: Path) -> None:
+    seen = looked(
+        tmp_path,
+        cell(Skill.RELATIVE_DEPTH, 8, 1),
+        cell(Skill.RELATIVE_DEPTH, 7, 2, region="boxes"),
+        cell(Skill.RELATIVE_DEPTH, 0, 90, region="whole_image"),
+        cell(Skill.RELATIVE_DEPTH, 0, 90, region="with_marks", calibrated=False),
+    )
+    (depth,) = [q for q in make_plan(TWO, EVEN, TWINNED, sensitivity=seen).quotas if q.task == "depth"]
+    assert depth.contrast == 0.5 and "15 of 18 wrong answers are blind" in depth.why
+
+
+@pytest.mark.parametrize("names", [{"model": "other"}, {"benchmark": "other"}])
+def test_a_sensitivity_file_of_something_else_is_refused(tmp_path: Path, names: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="'other', the profile is of"):
+        make_plan(TWO, EVEN, TWINNED, sensitivity=looked(tmp_path, cell(Skill.COUNTING, 9, 9), **names))
+    nameless = replace(TWO, model="", benchmark="")
+    make_plan(nameless, EVEN, TWINNED, sensitivity=looked(tmp_path, cell(Skill.COUNTING, 9, 9), **names))
+
+
+def test_a_held_out_fold_is_told_apart_from_what_was_looked_at(tmp_path: Path) -> None:
+    seen = looked(tmp_path, cell(Skill.RELATIVE_DEPTH, 30, 6))
+    assert not any("fold out" in note for note in make_plan(TWO, EVEN, TWINNED, sensitivity=seen).notes)
+    assert any("fold out" in note for note in make_plan(replace(TWO, fold=2), EVEN, TWINNED, sensitivity=seen).notes)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("{", "JSON"),
+        ('{"model": "m", "benchmark": "b"}', "cells"),
+        ('{"model": "m", "benchmark": "b", "cells": [{"skill": "flying"}]}', "cells.0.skill"),
+        (
+            '{"model": "m", "benchmark": "b", "cells": [{"skill": "counting", "region": "boxes", "calibrated": 1, '
+            '"quadrants": {"misreads": 1, "blind_wrong": 2}}]}',
+            "calibrated",
+        ),
+        (
+            '{"model": "m", "benchmark": "b", "cells": [{"skill": "counting", "region": "boxes", "calibrated": true, '
+            '"quadrants": {"misreads": 0.1, "blind_wrong": 2}}]}',
+            "misreads",
+        ),
+    ],
+)
+def test_wrong_sensitivity_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
+    path = tmp_path / "sensitivity.json"
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message) as caught:
+        load_sensitivity(path)
+    assert caught.value.where == str(path)
+
+
+def test_the_kinds_of_region_are_those_of_the_measurement() -> None:
+    assert get_args(Cell.model_fields["region"].annotation) == get_args(RegionKind)
+
+
+def test_the_command_line_takes_the_file(tmp_path: Path) -> None:
+    from finetune.cli import main
+
+    write_json(tmp_path / "profile.json", profile_to_json(TWO))
+    looked(tmp_path, cell(Skill.RELATIVE_DEPTH, 30, 6))
+    given = [
+        "plan",
+        "--profile",
+        str(tmp_path / "profile.json"),
+        "--budget",
+        "100",
+        "--out",
+        str(tmp_path / "plan.json"),
+    ]
+    assert main([*given, "--sensitivity", str(tmp_path / "sensitivity.json")]) == 0
+    shares = {quota.task: quota.contrast for quota in load_plan(tmp_path / "plan.json").quotas}
+    assert shares == {"relative_depth": 0.5, "counting": 0.0}
+    assert main([*given, "--sensitivity", str(tmp_path / "none.json")]) == 2

@@ -163,15 +163,18 @@ def colour_check(**settings: object) -> clip.LabelCheck:
             return torch.nn.functional.normalize(table[text], dim=-1)
 
     names = list(COLOURS)
-    return clip.LabelCheck(
+    options = clip.LabelCheckOptions.model_validate({"context": 0.0, **settings})
+    encoder = clip.Encoder(
         model=Colours(),
         tokenizer=lambda texts: torch.tensor([names.index(text.removeprefix("a photo of a ")) for text in texts]),
         device="cpu",
-        options=clip.LabelCheckOptions.model_validate({"context": 0.0, **settings}),
+        options=options,
         size=(16, 16),
         mean=(0.0, 0.0, 0.0),
         std=(1.0, 1.0, 1.0),
+        prepare=torch.tensor,
     )
+    return clip.LabelCheck(encoder=encoder, options=options)
 
 
 def painted() -> Frame:

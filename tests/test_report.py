@@ -12,7 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 from PIL import Image
 
-from finetune.compare import compare, comparison_to_json
+from finetune.compare import Rerun, compare, comparison_to_json
 from synth.contracts import Task
 from synth.diagnosis.profile import make_profile, profile_to_json
 from synth.errors import DatasetError, ImageError, RunError
@@ -494,9 +494,9 @@ def comparison():
         "gate": {"passed": True, "reasons": []},
         "strata": {
             "relative_depth": {
-                "lower_is_closer": {
-                    "yes": {"n": 300, "before": 0.587, "after": 0.817},
-                    "no": {"n": 301, "before": 0.447, "after": 0.793},
+                "nearer_point": {
+                    "higher": {"n": 301, "before": 0.447, "after": 0.793},
+                    "lower": {"n": 300, "before": 0.587, "after": 0.817},
                 }
             }
         },
@@ -647,7 +647,7 @@ def full_round(folder):
                 "before": "A",
                 "after": None,
                 "skill": "relative_depth",
-                "tags": {"lower_is_closer": "no"},
+                "tags": {"nearer_point": "higher"},
             },
         ],
     )
@@ -700,7 +700,9 @@ def test_run_shows_shortcut_split_and_control_arm(report):
     split = section(report, "Skill or shortcut?", "The control arm: was it the data?")
     for number in ("58.7%", "81.7%", "+23.0", "44.7%", "79.3%", "+34.6", "301"):
         assert number in split
-    control = section(report, "The control arm: was it the data?", "Questions, and what")
+    assert "learnt only this rule" in split and "lower point is nearer" in split
+    assert split.index("lower point is nearer") < split.index("higher point is nearer")
+    control = section(report, "The control arm: was it the data?", "All trainings side by side")
     for number in ("49.2%", "−2.6", "0.35", "+31.3"):
         assert number in control
     assert "taught skills shuffled" in control
@@ -710,7 +712,7 @@ def test_run_sorts_examples_by_what_happened(report):
     text = section(report, "Questions, and what the model said", "What was generated")
     order = [text.index(word) for word in ("Gained", "Now right?", "Lost", "Now wrong?", "Still wrong", "Kept wrong?")]
     assert order == sorted(order)
-    assert "No readable letter: after" in text and "lower is closer: no" in text
+    assert "No readable letter: after" in text and "nearer point: higher" in text
 
 
 def test_run_tells_what_was_made_dropped_and_guarded(report):
@@ -751,7 +753,7 @@ def test_run_can_be_repeated_from_its_report(report):
         "name: demo",
         "r: 32",
         "43.2 s",
-        "control arm shuffled: 1 min 39 s",
+        "1 further training: 1 min 39 s",
         "9.8.7",
         "52.3 MB",
         "ab" * 32,
@@ -866,7 +868,7 @@ def test_a_real_comparison_is_read_as_it_is_written(tmp_path):
         for skill in (Skill.RELATIVE_DEPTH, Skill.COUNTING):
             for i in range(60):
                 good = i < right[skill]
-                tags = {"lower_is_closer": "yes" if i % 2 else "no"} if skill is Skill.RELATIVE_DEPTH else {}
+                tags = {"nearer_point": "lower" if i % 2 else "higher"} if skill is Skill.RELATIVE_DEPTH else {}
                 values |= {"letter": "A" if good else "B", "correct": good, "tags": tags, "skill": skill}
                 made.append(Outcome(item_id=f"{skill}-{i}", **values))
         return made
@@ -875,7 +877,11 @@ def test_a_real_comparison_is_read_as_it_is_written(tmp_path):
     after = outcomes("new", {Skill.RELATIVE_DEPTH: 50, Skill.COUNTING: 45})
     other = outcomes("new", {Skill.RELATIVE_DEPTH: 44, Skill.COUNTING: 45})
     compared = compare(
-        before, after, targets=[Skill.RELATIVE_DEPTH], controls={"shuffled": before}, arms={"seed_1": other}
+        before,
+        after,
+        targets=[Skill.RELATIVE_DEPTH],
+        controls={"shuffled": before},
+        arms={"seed_1": Rerun(outcomes=other, by_seed=True)},
     )
     folder = bare_round(tmp_path / "run" / "round-00", comparison_to_json(compared))
     seen = make_profile(before)
@@ -886,10 +892,10 @@ def test_a_real_comparison_is_read_as_it_is_written(tmp_path):
     assert "Relative depth rose from 33.3% to 83.3% on 60 held-out questions: +50.0 points" in page.text
     assert "30 / 0" in section(page, "Before and after, skill by skill", "Skill or shortcut?")
     assert "+50.0" in section(page, "The control arm: was it the data?", "Questions, and what")
-    seeds = section(page, "Other seeds and settings", "Questions, and what")
-    assert "Relative depth over 2 trainings: +45.0 points on average, from +40.0 to +50.0" in seeds
-    assert "improved after 2 of them" in seeds and "Seed 1: relative depth" in seeds and "Counting" not in seeds
-    assert "higher point is closer 30 questions" in section(page, "Skill or shortcut?", "The control arm")
+    seeds = section(page, "All trainings side by side", "Questions, and what")
+    assert "Relative depth over 2 seeds: +45.0 points on average, from +40.0 to +50.0" in seeds
+    assert "improved after 2 of them" in seeds and "Seed 1" in seeds and "Counting" not in seeds
+    assert "higher point is nearer 30 questions" in section(page, "Skill or shortcut?", "The control arm")
     assert "Gate passed" in page.text and "All kept skills" in page.text
     assert "a loss of more than 3 points is ruled out" in page.text
     assert "relative_depth is weak: 33.3 % of 60" in page.text and "kept as a control" in page.text
@@ -926,7 +932,7 @@ def test_verdicts_have_a_tone(verdict, tone):
 
 
 def test_image_stages_add_up_sources_and_finished_pictures() -> None:
-    from synth.report.records import GuardCheck
+    from synth.report.certificate import GuardCheck
 
     part = {"n_checked": 7, "n_hits": 1, "n_review": 0, "n_skipped": 2}
     check = GuardCheck.model_validate({"stage": "pdq_panels", "sources": part, "outputs": part, "status": "pass"})

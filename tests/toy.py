@@ -137,7 +137,7 @@ def turn(angle: float, width: int, height: int) -> np.ndarray:
 
 def warped(rgb: Rgb, homography: np.ndarray) -> WarpedPair:
     image, covered = warp(rgb, homography, rgb.shape[1], rgb.shape[0])
-    return WarpedPair(rgb=image, homography=homography, covered=covered, backend="toy")
+    return WarpedPair(render=lambda: image, homography=homography, covered=covered, backend="toy")
 
 
 def mirrored(scene: Scene) -> Scene:

@@ -15,6 +15,7 @@ from typing import TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from synth.twins import twin_key
 from synth.types import LETTERS, QA, Box, JsonValue, Mark, Skill
 
 Floats: TypeAlias = npt.NDArray[np.float64]
@@ -58,6 +59,8 @@ class Asked:
     """Place of the right one."""
     subjects: tuple[str, ...] = ()
     pictures: tuple[Shown, ...] = ()
+    twin: str = ""
+    """What joins the members of a contrast pair; "" for a question that stands alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -96,6 +99,7 @@ def asked_of(qa: QA, size: tuple[int, int], group: str, n_bytes: int = 0) -> Ask
         answer=LETTERS.index(qa.answer),
         subjects=subjects_of(qa.provenance.measures),
         pictures=tuple(pictures),
+        twin=twin_key(qa.provenance.measures),
     )
 
 

@@ -68,13 +68,18 @@ def _guessable(pairs: Sequence[Asked], seed: int) -> Iterator[Asked]:
     answers = np.array([pair.answer for pair in pairs])
     chance = float(np.mean([1 / len(pair.options) for pair in pairs]))
     gain = float((scores.argmax(axis=1) == answers).mean()) - chance
-    if gain <= max(SLACK / 2, _Z * np.sqrt(chance * (1 - chance) / len(pairs))):
+    # What lies where is the same in both members of a contrast pair: they tell the solver one thing, and share a fate.
+    apart = len({pair.twin or pair.qa_id for pair in pairs})
+    if gain <= max(SLACK / 2, _Z * np.sqrt(chance * (1 - chance) / apart)):
         return
     odds = np.exp(scores - scores.max(axis=1, keepdims=True))
     right = odds[np.arange(len(pairs)), answers]
     least = np.where(np.isfinite(scores), odds, np.inf).min(axis=1)
-    for pair, keep in zip(pairs, least / right, strict=True):
-        if _uniform(pair.qa_id, seed) >= keep:
+    keep: dict[str, float] = {}
+    for pair, share in zip(pairs, least / right, strict=True):
+        keep[pair.twin or pair.qa_id] = min(float(share), keep.get(pair.twin or pair.qa_id, 1.0))
+    for pair in pairs:
+        if _uniform(pair.twin or pair.qa_id, seed) >= keep[pair.twin or pair.qa_id]:
             yield pair
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 
 from synth.contracts import Check, Task
 from synth.types import QA, Provenance, Scene, Verdict
@@ -28,7 +27,7 @@ def judge(qa: QA, scene: Scene, task: Task) -> Verdict:
 
 def stored(provenance: Provenance) -> Provenance:
     """The provenance as it comes back from a dataset row: lists for tuples, numbers as JSON prints them."""
-    fields = json.loads(json.dumps(asdict(provenance), allow_nan=False))
+    fields = json.loads(json.dumps(provenance.plain(), allow_nan=False))
     return Provenance(
         task=fields["task"],
         version=fields["version"],

@@ -1,4 +1,4 @@
-"""Candidates and finished rows as a blind solver sees them: words, marks, and the heads of the picture files."""
+"""Finished rows as a blind solver sees them: words, marks, and the heads of the picture files."""
 
 from __future__ import annotations
 
@@ -8,9 +8,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from synth.audit.cues import Asked, Shown, asked_of, subjects_of
-from synth.dataset.candidates import candidate_of
-from synth.dataset.shards import batches, data_files, iterate
+from synth.audit.cues import Asked, Shown, subjects_of
+from synth.dataset.shards import batches, data_files, open_parquet
 from synth.types import LETTERS, Box, JsonValue, Mark
 
 if TYPE_CHECKING:
@@ -21,19 +20,11 @@ _HEAD = 4096
 """Bytes of a picture that hold its size and quantisation tables; our own files need 640."""
 
 
-def asked_candidates(shards: Sequence[Path]) -> list[Asked]:
-    """Every candidate of the work shards; none of them is drawn yet."""
-    found = (candidate_of(row) for path in shards for row in iterate(path))
-    return [asked_of(one.qa, (one.width, one.height), one.group) for one in found]
-
-
 def asked_rows(dataset: Path) -> list[Asked]:
     """Every row, in file order. Raises DatasetError where there is none."""
-    import pyarrow.parquet as pq
-
     pairs: list[Asked] = []
     for path in data_files(dataset):
-        with pq.ParquetFile(path) as file:
+        with open_parquet(path) as file:
             for batch in batches(file, [*_COLUMNS, "images"]):
                 heads = _heads(batch.column("images"))
                 pairs += (_asked(row, next(heads)) for row in batch.select(_COLUMNS).to_pylist())

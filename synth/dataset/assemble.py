@@ -7,18 +7,18 @@ import math
 import shutil
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
+from sys import intern
 
 import pyarrow as pa
 import pyarrow.compute as pc
-import pyarrow.parquet as pq
 
-from synth.audit.cues import Asked
+from synth.audit.cues import Asked, asked_of
 from synth.audit.thinning import Thinned, thin
 from synth.balance import choose
-from synth.dataset.candidates import LIGHT_COLUMNS
-from synth.dataset.shards import ROW_GROUP, batches, iterate, parquet_writer, write_parquet
+from synth.dataset.candidates import LIGHT_COLUMNS, candidate_of
+from synth.dataset.shards import ROW_GROUP, batches, iterate, open_parquet, parquet_writer, write_parquet
 from synth.files import sha256_file, sync_folder
 from synth.findings import Plan, Quota
 from synth.plugins import TASKS, load
@@ -43,6 +43,8 @@ class Light:
     difficulty: float = 0.0
     shard: int = 0
     """Place of its shard among those that were read."""
+    twin: str = ""
+    """What joins the members of a contrast pair; "" for a question that stands alone."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -63,9 +65,20 @@ class Assembled:
     drops: tuple[Drop, ...]
 
 
-def read_lights(shards: Sequence[Path]) -> list[Light]:
-    """What balance needs to know of every candidate in the work shards."""
-    return [light for number, path in enumerate(shards) for light in _lights(path, number)]
+def read_candidates(shards: Sequence[Path], *, asked: bool) -> tuple[list[Light], list[Asked]]:
+    """What balance needs to know of every candidate in the work shards, and what a blind solver sees of it, if asked.
+
+    None of them is drawn yet.
+    """
+    lights: list[Light] = []
+    pairs: list[Asked] = []
+    for number, path in enumerate(shards):
+        for row in iterate(path, None if asked else LIGHT_COLUMNS):
+            lights.append(_light(row, number))
+            if asked:
+                one = candidate_of(row)
+                pairs.append(asked_of(one.qa, (one.width, one.height), one.group))
+    return lights, pairs
 
 
 def select(lights: Sequence[Light], plan: Plan, seed: int) -> Selection:
@@ -87,6 +100,8 @@ def thin_candidates(lights: Sequence[Light], pairs: Sequence[Asked], plan: Plan,
     the task, and the run says so (`synth.audit.leaks`). `pairs`: the same candidates.
     """
     thinned = thin(pairs, seed)
+    if not thinned.left_out:
+        return thinned
     left = [one for one in lights if one.qa_id not in thinned.left_out]
     before, after = (Counter(one.skill for one in select(some, plan, seed).kept) for some in (lights, left))
     return thinned.without({skill for skill, n in before.items() if after[skill] < MIN_LEFT * n})
@@ -126,27 +141,77 @@ def choose_quota(
 ) -> tuple[list[Light], list[Drop]]:
     """Balanced pairs of one quota, and what was left out; nothing where one of the strata `together` is missing.
 
-    With shares of difficulty each band is balanced by itself, and what a band lacks comes from the others.
+    With shares of difficulty each band is balanced by itself, and what a band lacks comes from the others. Contrast
+    pairs are chosen first, each as one: it holds both answers, so its letters need no balance. What is left of the
+    quota, or of the share of contrast pairs where there are too few, is chosen among the others, and the other way
+    round. Counts of strata then differ by three at most, where they differ by one without contrast pairs.
     """
-    if not quota.difficulty:
-        return choose(rows, quota.n, seed, together=together)
+    alone, joined = pair_up(rows)
+    if not joined.members:
+        chosen, lost = _by_band(alone, quota.n, quota.difficulty, seed, together)
+        return chosen, [*joined.drops, *lost]
+    first, lost_pairs = _by_band(joined.units, round(quota.n * quota.contrast / 2), quota.difficulty, seed, together)
+    others, lost = _by_band(alone, quota.n - 2 * len(first), quota.difficulty, seed, together)
+    if room := (quota.n - 2 * len(first) - len(others)) // 2:
+        taken = {unit.twin for unit in first}
+        rest = [unit for unit in joined.units if unit.twin not in taken]
+        more, lost_pairs = _by_band(rest, room, quota.difficulty, seed, together)
+        first += more
+    kept = [member for unit in first for member in joined.members[unit.twin]]
+    return [*kept, *others], [*joined.drops, *(replace(drop, count=2 * drop.count) for drop in lost_pairs), *lost]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Joined:
+    """The contrast pairs among the candidates of one quota."""
+
+    units: tuple[Light, ...]
+    """One for each pair, with its key for an id and no answer."""
+    members: Mapping[str, tuple[Light, ...]]
+    """Key -> both members."""
+    drops: tuple[Drop, ...]
+    """Members whose twin is missing."""
+
+
+def pair_up(rows: Sequence[Light]) -> tuple[list[Light], Joined]:
+    """Questions that stand alone, and the contrast pairs; one that lost its twin (twin_lost) is neither."""
+    by_key: dict[str, dict[str, Light]] = {}
+    for row in rows:
+        if row.twin:
+            by_key.setdefault(row.twin, {})[row.qa_id] = row
+    members = {key: tuple(found[qa_id] for qa_id in sorted(found)) for key, found in by_key.items() if len(found) == 2}
+    broken = sorted((row for row in rows if row.twin and row.twin not in members), key=lambda row: row.qa_id)
+    drops = [
+        Drop(stage="balance", task=row.skill, image="", reason="twin_lost", count=len(broken), example=row.qa_id)
+        for row in broken[:1]
+    ]
+    units = tuple(replace(pair[0], qa_id=key, answer="") for key, pair in members.items())
+    inside = {row.qa_id for pair in members.values() for row in pair}
+    alone = [row for row in rows if not row.twin and row.qa_id not in inside]
+    return alone, Joined(units=units, members=members, drops=tuple(drops))
+
+
+def _by_band(
+    rows: Sequence[Light], n: int, shares: Mapping[str, float], seed: int, together: Sequence[str]
+) -> tuple[list[Light], list[Drop]]:
+    if not shares:
+        return choose(rows, n, seed, together=together)
     kept: list[Light] = []
-    drops: list[Drop] = []
     for band in BANDS:
         mine = [row for row in rows if band_of(row.difficulty) == band]
-        chosen, _ = choose(mine, round(quota.n * quota.difficulty.get(band, 0.0)), seed, together=together)
+        chosen, _ = choose(mine, round(n * shares.get(band, 0.0)), seed, together=together)
         kept += chosen
     ids = {row.qa_id for row in kept}
     rest = [row for row in rows if row.qa_id not in ids]
-    more, drops = choose(rest, max(0, quota.n - len(kept)), seed, together=together)
-    return [*kept, *more][: quota.n], drops
+    more, drops = choose(rest, max(0, n - len(kept)), seed, together=together)
+    return [*kept, *more][:n], drops
 
 
 def write_drops(path: Path, drops: Sequence[Drop]) -> None:
     """The ledger of everything that did not become a pair."""
     names = ("stage", "task", "image", "reason", "count", "example")
     kinds = pa.schema([(name, pa.int64() if name == "count" else pa.string()) for name in names])
-    write_parquet(path, pa.Table.from_pylist([asdict(drop) for drop in drops], schema=kinds))
+    write_parquet(path, pa.Table.from_pylist([vars(drop) for drop in drops], schema=kinds))
 
 
 def letters_and_strata(kept: Sequence[Light]) -> tuple[dict[str, JsonValue], dict[str, JsonValue]]:
@@ -160,19 +225,20 @@ def letters_and_strata(kept: Sequence[Light]) -> tuple[dict[str, JsonValue], dic
     return dict(plain[0]), dict(plain[1])
 
 
-def _lights(path: Path, number: int) -> Iterator[Light]:
-    for row in iterate(path, LIGHT_COLUMNS):
-        yield Light(
-            qa_id=str(row["qa_id"]),
-            task=str(row["task"]),
-            skill=str(row["skill"]),
-            stratum=str(row["stratum"]),
-            answer=str(row["answer"]),
-            image_id=str(row["image_id"]),
-            group=str(row["source_group"]),
-            difficulty=_number(row["difficulty"]),
-            shard=number,
-        )
+def _light(row: Mapping[str, JsonValue], number: int) -> Light:
+    """A run has tens of thousands of them: what many share is held once."""
+    return Light(
+        qa_id=str(row["qa_id"]),
+        task=intern(str(row["task"])),
+        skill=intern(str(row["skill"])),
+        stratum=intern(str(row["stratum"])),
+        answer=intern(str(row["answer"])),
+        image_id=intern(str(row["image_id"])),
+        group=intern(str(row["source_group"])),
+        difficulty=_number(row["difficulty"]),
+        shard=number,
+        twin=intern(str(row["twin"])),
+    )
 
 
 def _number(value: JsonValue) -> float:
@@ -193,15 +259,14 @@ def _write_split(
     groups = _row_groups(_selected(shards, pa.array(sorted(ids))), rows_per_file)
     for number in range(n_files):
         path = folder / f"{split}-{number:05d}-of-{n_files:05d}.parquet"
-        rows = min(rows_per_file, len(ids) - number * rows_per_file)
-        first = next(groups)
-        with parquet_writer(path, first.schema) as writer:
-            writer.write_table(first)
-            written = first.num_rows
-            while written < rows:
-                group = next(groups)
+        rows = left = min(rows_per_file, len(ids) - number * rows_per_file)
+        group = next(groups)
+        with parquet_writer(path, group.schema) as writer:
+            while group is not None:
                 writer.write_table(group)
-                written += group.num_rows
+                left -= group.num_rows
+                group = None  # two of them need not be in memory
+                group = next(groups) if left else None
         yield {
             "file": f"data/{path.name}",
             "rows": rows,
@@ -211,9 +276,9 @@ def _write_split(
 
 
 def _selected(shards: Sequence[Path], wanted: pa.Array) -> Iterator[pa.Table]:
-    """The wanted rows, a row group at a time."""
+    """The wanted rows, a few at a time."""
     for path in shards:
-        with pq.ParquetFile(path, page_checksum_verification=True) as file:
+        with open_parquet(path) as file:
             for batch in batches(file):
                 table = pa.Table.from_batches([batch])
                 chosen = table.filter(pc.is_in(table["qa_id"], value_set=wanted))
@@ -231,8 +296,10 @@ def _row_groups(tables: Iterator[pa.Table], rows_per_file: int) -> Iterator[pa.T
         count += table.num_rows
         while count >= (size := min(ROW_GROUP, room)):
             whole = pa.concat_tables(held)
-            yield whole.slice(0, size).combine_chunks()
             held, count = [whole.slice(size)], count - size
             room = room - size or rows_per_file
+            whole = whole.slice(0, size)
+            yield whole
+            del whole  # before the next pictures are read
     if count:
-        yield pa.concat_tables(held).combine_chunks()
+        yield pa.concat_tables(held)

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
 
+from synth.twins import twin_key
 from synth.types import QA, JsonValue, Mark, Panel, Provenance, Skill
 
 
@@ -40,6 +41,7 @@ SCHEMA = pa.schema(
         ("image_id", pa.string()),
         ("source_group", pa.string()),
         ("difficulty", pa.float32()),
+        ("twin", pa.string()),
         ("key", pa.string()),
         ("role", pa.string()),
         ("width", pa.int32()),
@@ -47,7 +49,7 @@ SCHEMA = pa.schema(
         ("qa", pa.string()),
     ]
 )
-LIGHT_COLUMNS = SCHEMA.names[:8]
+LIGHT_COLUMNS = SCHEMA.names[:9]
 """All that choosing needs."""
 
 
@@ -98,9 +100,10 @@ def _record(candidate: Candidate) -> dict[str, object]:
         "image_id": qa.image_id,
         "source_group": candidate.group,
         "difficulty": qa.difficulty,
+        "twin": twin_key(qa.provenance.measures),
         "key": candidate.key,
         "role": candidate.role,
         "width": candidate.width,
         "height": candidate.height,
-        "qa": json.dumps(asdict(qa), ensure_ascii=False),
+        "qa": json.dumps(qa.plain(), ensure_ascii=False),
     }

@@ -46,6 +46,7 @@ def card_text(
         "a multiple-choice question, the answer letter, TRL's `prompt`/`completion` messages, and in `provenance` the "
         "numbers from which the answer can be recomputed.",
         _table("Pairs", ("skill", "pairs", "answer letters", "strata"), _pair_rows(pairs)),
+        _twins_text(pairs),
         _table("Splits (by source group)", ("split", "pairs"), [(k, v) for k, v in splits.items()]),
         _guard_text(certificate),
         _shortcut_text(_section(manifest, "shortcuts")),
@@ -115,6 +116,17 @@ def _pair_rows(pairs: Mapping[str, JsonValue]) -> list[tuple[JsonValue, ...]]:
         (skill, n, _counts(_section(letters, skill)), _counts(_section(strata, skill)))
         for skill, n in _section(pairs, "by_skill").items()
     ]
+
+
+def _twins_text(pairs: Mapping[str, JsonValue]) -> str:
+    twins = _section(pairs, "twins")
+    if not twins:
+        return ""
+    return (
+        f"Of these, {_counts(twins)} come as contrast pairs: two questions about one photo in the same words, with the "
+        "marks' letters exchanged in the second picture, so that the answer is the other one. Both members carry the "
+        "same `twin` among the `measures` of their `provenance`, and stand in the same split."
+    )
 
 
 def _counts(table: Mapping[str, JsonValue]) -> str:

@@ -8,8 +8,8 @@ one a picture, because a payload inside a block would add a null key to every bl
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Literal
 
 import pyarrow as pa
@@ -95,12 +95,14 @@ def schema() -> pa.Schema:
     return plain.with_metadata({"huggingface": json.dumps({"info": {"features": _features(plain)}})})
 
 
-def to_table(rows: Sequence[Row]) -> pa.Table:
-    """Rows as an Arrow table of `schema()`."""
-    return pa.Table.from_pylist([_record(row) for row in rows], schema=schema())
+def to_tables(records: Sequence[Mapping[str, object]], size: int) -> Iterator[pa.Table]:
+    """Records as Arrow tables of `schema()`, `size` rows each."""
+    for start in range(0, len(records), size):
+        yield pa.Table.from_pylist(list(records[start : start + size]), schema=schema())
 
 
-def _record(row: Row) -> dict[str, object]:
+def record(row: Row) -> dict[str, object]:
+    """A row's columns by name. It holds no pixels, only the pictures' files."""
     qa = row.qa
     text = item_prompt(qa.question, qa.choices)
     blocks: list[Mapping[str, str | None]] = [{"type": "image", "text": None} for _ in row.pictures]
@@ -130,7 +132,7 @@ def _record(row: Row) -> dict[str, object]:
 
 def provenance_json(row: Row) -> str:
     """The provenance with the marks and where they were drawn, as one JSON object with sorted keys."""
-    value: dict[str, JsonValue] = dict(asdict(row.qa.provenance))
+    value = row.qa.provenance.plain()
     value["domain"] = row.domain
     value["panels"] = [
         {

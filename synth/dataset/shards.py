@@ -7,9 +7,9 @@ the fate of every planned image, so that nothing is lost and nothing is counted 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
@@ -20,6 +20,9 @@ from synth.files import atomic
 from synth.types import Drop, JsonValue
 
 ROW_GROUP = 100
+PICTURES_AT_ONCE = 10
+"""Rows with pictures that a reader holds: a row group of them is tens of megabytes."""
+_BUFFER = 1 << 20
 NOTE_KEY = b"s2p"
 
 
@@ -45,15 +48,18 @@ def write_parquet(path: Path, table: pa.Table) -> None:
 
 
 @contextmanager
-def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
-    """The same for a table that comes in parts; the file appears when all of them are written."""
+def parquet_writer(path: Path, schema: pa.Schema, *, lasting: bool = True) -> Iterator[pq.ParquetWriter]:
+    """The same for a table that comes in parts; the file appears when all of them are written.
+
+    A file that is not `lasting` is read by its own run only: it is neither compressed nor cut by content.
+    """
     with (
         atomic(path) as handle,
         pq.ParquetWriter(
             handle,
             schema,
-            compression="snappy",
-            use_content_defined_chunking=True,
+            compression="snappy" if lasting else "none",
+            use_content_defined_chunking=lasting,
             write_page_checksum=True,
             write_page_index=True,
         ) as writer,
@@ -61,11 +67,13 @@ def parquet_writer(path: Path, schema: pa.Schema) -> Iterator[pq.ParquetWriter]:
         yield writer
 
 
-def write_shard(path: Path, table: pa.Table, note: ShardNote) -> None:
-    """Write a work shard with its note."""
-    text = json.dumps({**asdict(note), "drops": [asdict(drop) for drop in note.drops]}, ensure_ascii=False)
-    metadata = {**(table.schema.metadata or {}), NOTE_KEY: text.encode()}
-    write_parquet(path, table.replace_schema_metadata(metadata))
+def write_shard(path: Path, schema: pa.Schema, parts: Iterable[pa.Table], note: ShardNote) -> None:
+    """Write a work shard with its note; each part becomes a row group."""
+    text = json.dumps({**vars(note), "drops": [vars(drop) for drop in note.drops]}, ensure_ascii=False)
+    noted = schema.with_metadata({**(schema.metadata or {}), NOTE_KEY: text.encode()})
+    with parquet_writer(path, noted, lasting=False) as writer:
+        for part in parts:
+            writer.write_table(part.replace_schema_metadata(noted.metadata))
 
 
 def read_note(path: Path, run: str) -> ShardNote:
@@ -99,14 +107,20 @@ def read_rows(dataset: Path, columns: Sequence[str] | None = None) -> Iterator[d
 
 
 def iterate(path: Path, columns: Sequence[str] | None = None) -> Iterator[dict[str, JsonValue]]:
-    """Rows of one parquet file as plain values; memory holds one row group at a time. Checks page checksums."""
-    with pq.ParquetFile(path, page_checksum_verification=True) as file:
+    """Rows of one parquet file as plain values, a few at a time in memory. Checks page checksums."""
+    with open_parquet(path) as file:
         for batch in batches(file, columns):
             yield from batch.to_pylist()
+
+
+def open_parquet(path: Path) -> pq.ParquetFile:
+    """A file that is read page by page and not by whole row groups; page checksums are checked."""
+    return pq.ParquetFile(path, page_checksum_verification=True, pre_buffer=False, buffer_size=_BUFFER)
 
 
 def batches(file: pq.ParquetFile, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
     """The rows of an open file. One row group is asked for at a time: a reader of all of them holds all their pages."""
     wanted = list(columns) if columns else None
+    size = PICTURES_AT_ONCE if "images" in (wanted or file.schema_arrow.names) else ROW_GROUP
     for number in range(file.num_row_groups):
-        yield from file.iter_batches(batch_size=ROW_GROUP, row_groups=[number], columns=wanted)
+        yield from file.iter_batches(batch_size=size, row_groups=[number], columns=wanted)

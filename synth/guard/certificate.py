@@ -31,7 +31,7 @@ from synth.guard.survey import Survey
 from synth.guard.transforms import TRANSFORMS
 from synth.types import JsonValue
 
-SCHEMA = "contamination-certificate/1"
+SCHEMA = "contamination-certificate/2"
 CLEAN = "clean-under-stated-tests"
 NOT_ESTABLISHED = "not_established"
 

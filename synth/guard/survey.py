@@ -11,9 +11,9 @@ from synth import images
 from synth.errors import ImageError
 from synth.guard.canaries import canaries_in_image, canaries_in_text
 from synth.guard.cascade import Guard, GuardVerdict
-from synth.guard.index import GuardIndex, pixel_digest
+from synth.guard.index import GuardIndex
 from synth.guard.options import Content
-from synth.types import Box, Rgb
+from synth.types import Box
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,8 +49,9 @@ class Survey:
     n_samples: int
     n_images_unique: int
     manifest_sha256: str
-    """sha256 of the sorted lines 'sample_id image_pixel_sha256 question_sha256', each ended by a newline; a sample's
-    several images are joined by "+", the question is hashed as it is in UTF-8."""
+    """sha256 of the sorted lines 'sample_id image_sha256 question_sha256', each ended by a newline; a sample's several
+    images are joined by "+", the question is hashed as it is in UTF-8. Of an image its file is hashed: every change of
+    a picture changes it, no JPEG decoder has a say, and no picture is decoded for it."""
     canary_hits: tuple[str, ...]
     text_hits: tuple[str, ...]
     """Samples that ask a question of the benchmark's own, each with what they share."""
@@ -69,7 +70,8 @@ class Survey:
 def survey(rows: Iterable[CertifiedRow], index: GuardIndex | None, guard: Guard | None = None) -> Survey:
     """Read every row once. With `guard`, each unique image goes through it as the final check, own marks masked.
 
-    Raises ImageError for an image of the dataset that cannot be decoded.
+    Raises ImageError for what is no image; damage behind a whole header shows where `guard` looks, or as a manifest
+    that differs.
     """
     lines: list[str] = []
     hits: list[str] = []
@@ -77,23 +79,25 @@ def survey(rows: Iterable[CertifiedRow], index: GuardIndex | None, guard: Guard 
     asked: Counter[str] = Counter()
     alike: Counter[str] = Counter()
     outputs: dict[str, GuardVerdict] = {}
-    pixels: set[str] = set()
+    seen: set[str] = set()
     ids: set[str] = set()
     groups: set[str] = set()
-    digests: dict[str, str] = {}
     nameless = groupless = 0
     for row in rows:
         shas = []
         for number, data in enumerate(row.images):
-            image_id = images.image_id(data)
-            if image_id not in digests:
-                rgb = _decoded(row, number)
-                digests[image_id] = pixel_digest(rgb).hex()
-                hits += [f"{row.sample_id}: image {number + 1}: {found}" for found in canaries_in_image(data)]
-                if guard is not None:
+            where = f"{row.sample_id}: image {number + 1}"
+            try:
+                image_id = images.inspect(data, min_side=1).image_id
+                if guard is not None and image_id not in seen:
+                    rgb = images.decode(data, min_side=1)
                     outputs[image_id] = guard.check(data, rgb, row.boxes(number), row.content)
-            shas.append(digests[image_id])
-        pixels.update(shas)
+            except ImageError as error:
+                raise ImageError(error.message, where=where, fix="make the dataset anew") from None
+            if image_id not in seen:
+                hits += [f"{where}: {found}" for found in canaries_in_image(data)]
+            seen.add(image_id)
+            shas.append(image_id)
         lines.append(f"{row.sample_id} {'+'.join(shas)} {hashlib.sha256(row.question.encode()).hexdigest()}\n")
         texts = (row.sample_id, row.question, row.prompt, *row.choices, *row.texts)
         hits += [f"{row.sample_id}: {found}" for text in texts for found in canaries_in_text(text)]
@@ -108,7 +112,7 @@ def survey(rows: Iterable[CertifiedRow], index: GuardIndex | None, guard: Guard 
         groups.add(row.group)
     return Survey(
         n_samples=len(lines),
-        n_images_unique=len(pixels),
+        n_images_unique=len(seen),
         manifest_sha256=hashlib.sha256("".join(sorted(lines)).encode()).hexdigest(),
         canary_hits=tuple(hits),
         text_hits=tuple(own),
@@ -119,12 +123,3 @@ def survey(rows: Iterable[CertifiedRow], index: GuardIndex | None, guard: Guard 
         n_without_group=groupless,
         outputs=tuple(outputs.values()),
     )
-
-
-def _decoded(row: CertifiedRow, number: int) -> Rgb:
-    try:
-        return images.decode(row.images[number], min_side=1)
-    except ImageError as error:
-        raise ImageError(
-            error.message, where=f"{row.sample_id}: image {number + 1}", fix="make the dataset anew"
-        ) from None

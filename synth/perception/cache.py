@@ -12,10 +12,11 @@ import json
 import os
 import struct
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeAlias, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -27,6 +28,9 @@ from synth.types import Box, DepthMap, JsonValue, Loss, Mask, MetricDepth, Regio
 FORMAT = 2
 _LEVEL = 3
 _LARGEST = 2_000_000_000
+Vector: TypeAlias = npt.NDArray[np.float32]
+"""One dimension."""
+EntryT = TypeVar("EntryT")
 _Arrays = list[npt.NDArray[np.generic]]
 
 
@@ -64,9 +68,24 @@ class Cache:
 
     def get(self, key: str) -> DepthMap | Regions | None:
         """The entry, or None where there is none that can be read."""
+        return self._get(key, decode)
+
+    def get_vector(self, key: str) -> Vector | None:
+        """The same for an entry of `put_vector`."""
+        return self._get(key, decode_vector)
+
+    def put(self, key: str, value: DepthMap | Regions) -> None:
+        """Store an entry, whole or not at all."""
+        self._put(key, encode(value, key))
+
+    def put_vector(self, key: str, value: Vector) -> None:
+        """The same for a vector."""
+        self._put(key, encode_vector(value, key))
+
+    def _get(self, key: str, read: Callable[[bytes, str], EntryT]) -> EntryT | None:
         path = self._path(key)
         try:
-            found = decode(path.read_bytes(), key)
+            found = read(path.read_bytes(), key)
         except (FileNotFoundError, NotADirectoryError):
             self._misses += 1
             return None
@@ -78,14 +97,13 @@ class Cache:
         self._hits += 1
         return found
 
-    def put(self, key: str, value: DepthMap | Regions) -> None:
-        """Store an entry, whole or not at all."""
+    def _put(self, key: str, data: bytes) -> None:
         path = self._path(key)
         temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}.tmp")
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             # No fsync: an entry torn by a power cut fails its checksum and is made again.
-            temporary.write_bytes(encode(value, key))
+            temporary.write_bytes(data)
             os.replace(temporary, path)  # noqa: PTH105 - named as the crash rules name it
         except OSError as error:
             self._unwritten += 1
@@ -108,6 +126,15 @@ def key_of(image_id: str, backend: str, version: int, identity: str, member: str
 def encode(value: DepthMap | Regions, key: str) -> bytes:
     """An entry's bytes; the same value under the same key gives the same bytes."""
     head, arrays = _regions_out(value) if isinstance(value, Regions) else _depth_out(value)
+    return _packed(head, arrays, key)
+
+
+def encode_vector(value: Vector, key: str) -> bytes:
+    """The same for the entry of a vector."""
+    return _packed({"kind": "vector", "length": len(value)}, [value.astype("<f4")], key)
+
+
+def _packed(head: Mapping[str, JsonValue], arrays: _Arrays, key: str) -> bytes:
     text = json.dumps({**head, "key": key}, sort_keys=True, separators=(",", ":")).encode()
     raw = b"".join([struct.pack("<I", len(text)), text, *(array.tobytes() for array in arrays)])
     return zstandard.ZstdCompressor(level=_LEVEL, write_checksum=True).compress(raw)
@@ -118,13 +145,25 @@ def decode(data: bytes, key: str) -> DepthMap | Regions:
 
     Raises ValueError, KeyError, TypeError, struct.error or ZstdError for damaged bytes and those of another entry.
     """
+    head, body = _opened(data, key)
+    return _regions_in(head, body) if head["kind"] == "regions" else _depth_in(head, body)
+
+
+def decode_vector(data: bytes, key: str) -> Vector:
+    """The same for the entry of a vector."""
+    head, body = _opened(data, key)
+    if head["kind"] != "vector" or len(body) != 4 * _number(head["length"]):
+        raise ValueError("not a vector, or not a whole one")
+    return np.frombuffer(body, dtype="<f4").astype(np.float32)
+
+
+def _opened(data: bytes, key: str) -> tuple[Mapping[str, JsonValue], memoryview]:
     raw = zstandard.ZstdDecompressor().decompress(data, max_output_size=_LARGEST)
     (length,) = struct.unpack_from("<I", raw)
     head = json.loads(raw[4 : 4 + length])
     if head["key"] != key:
         raise ValueError(f"the entry of {head['key']} under another name")
-    body = memoryview(raw)[4 + length :]
-    return _regions_in(head, body) if head["kind"] == "regions" else _depth_in(head, body)
+    return head, memoryview(raw)[4 + length :]
 
 
 def _depth_out(depth: DepthMap) -> tuple[dict[str, JsonValue], _Arrays]:

@@ -1,13 +1,14 @@
-"""Does a region's label fit what its box shows? Asked of a CLIP model, an opinion that no detector shares.
+"""Pictures and words in one space, by open_clip; and the question whether a region's label fits what its box shows.
 
-A region's crop is compared with "a photo of a …" for every label of the detector's vocabulary (Radford et al., arXiv
-2103.00020; weights by open_clip). Its own label must be among the best, or hardly worse than the best; else the region
-is dropped and counted. What is too small to tell is kept: the check then has no opinion.
+The label check is an opinion that no detector shares. A region's crop is compared with "a photo of a …" for every label
+of the detector's vocabulary (Radford et al., arXiv 2103.00020; weights by open_clip). Its own label must be among the
+best, or hardly worse than the best; else the region is dropped and counted. What is too small to tell is kept: the
+check then has no opinion.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Protocol
 
@@ -21,6 +22,7 @@ from synth.types import Box, Frame, Loss, Regions
 
 if TYPE_CHECKING:
     import torch
+    from PIL import Image
 
 WHERE = "perception.labels"
 DEFAULT = "laion/CLIP-ViT-B-32-laion2B-s34B-b79K"
@@ -64,19 +66,33 @@ class _Tokenizer(Protocol):
 def identity(options: LabelCheckOptions) -> str:
     """The checkpoint's content and the options that change the verdicts. Raises BackendError without weights."""
     settings = (options.prompt, options.top_k, f"{options.margin:g}", options.min_side, f"{options.context:g}")
-    return _checkpoint.name_of(_locate(options), options, *map(str, settings)).replace("transformers:", "clip:", 1)
+    return encoder_identity(options, WHERE, *map(str, settings))
 
 
 def load(options: LabelCheckOptions) -> LabelCheck:
     """Load the model. Raises BackendError that says how to fetch it."""
-    checkpoint = _locate(options)
+    return LabelCheck(encoder=load_encoder(options, WHERE), options=options)
+
+
+def encoder_identity(options: _checkpoint.CheckpointOptions, where: str, *more: str) -> str:
+    """The checkpoint's content and how it is run. Raises BackendError without weights."""
+    return _checkpoint.name_of(_locate(options, where), options, *more).replace("transformers:", "clip:", 1)
+
+
+def load_encoder(options: _checkpoint.CheckpointOptions, where: str) -> Encoder:
+    """Load the model. `where`: the section of the config that asks for it.
+
+    Raises BackendError that says how to fetch it.
+    """
+    checkpoint = _locate(options, where)
     try:
         import open_clip
     except ImportError:
         raise BackendError(
-            "the package open_clip_torch is not installed", where=WHERE, fix="pip install open_clip_torch"
+            "the package open_clip_torch is not installed", where=where, fix="pip install open_clip_torch"
         ) from None
     import torch
+    from open_clip.transform import PreprocessCfg, image_transform_v2
 
     device = _checkpoint.device_of(options.device)
     name = f"local-dir:{checkpoint.folder}"
@@ -91,7 +107,7 @@ def load(options: LabelCheckOptions) -> LabelCheck:
         ) from None
     settings = open_clip.get_model_preprocess_cfg(model)
     height, width = (settings["size"],) * 2 if isinstance(settings["size"], int) else settings["size"]
-    return LabelCheck(
+    return Encoder(
         model=model.eval().to(getattr(torch, options.dtype)),
         tokenizer=tokenizer,
         device=device,
@@ -99,33 +115,63 @@ def load(options: LabelCheckOptions) -> LabelCheck:
         size=(int(height), int(width)),
         mean=tuple(settings["mean"]),
         std=tuple(settings["std"]),
+        prepare=image_transform_v2(PreprocessCfg(**settings), is_train=False),
+        where=where,
     )
 
 
-def _locate(options: LabelCheckOptions) -> _checkpoint.Checkpoint:
-    checkpoint = _checkpoint.locate(options, WHERE, DEFAULT, _CONFIG)
+def _locate(options: _checkpoint.CheckpointOptions, where: str) -> _checkpoint.Checkpoint:
+    checkpoint = _checkpoint.locate(options, where, DEFAULT, _CONFIG)
     if not any((checkpoint.folder / name).is_file() for name in _WEIGHTS):
         # open_clip would take a pickle, or weights that are named like transformers' own.
         raise BackendError(
             f"no {_WEIGHTS[0]} in the folder",
             where=str(checkpoint.folder),
-            fix=_checkpoint.advice(options.path, WHERE, DEFAULT),
+            fix=_checkpoint.advice(options.path, where, DEFAULT),
         )
     return checkpoint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Encoder:
+    """A loaded model: pictures and texts become unit vectors, whose products are cosine similarities."""
+
+    model: _Clip
+    tokenizer: _Tokenizer
+    device: str
+    options: _checkpoint.CheckpointOptions
+    size: tuple[int, int]
+    """(height, width) of the model's input."""
+    mean: tuple[float, ...]
+    std: tuple[float, ...]
+    prepare: Callable[[Image.Image], torch.Tensor]
+    """The model's own way from a picture to its input, (3, height, width): resized, and cut to its centre."""
+    where: str = WHERE
+    """The section of the config that asked for the model; for messages."""
+
+    def read(self, texts: Sequence[str]) -> Floats:
+        """(texts, dimensions)."""
+        with _checkpoint.inference(self.options, self.where):
+            words = self.tokenizer(list(texts)).to(self.device)
+            read: Floats = self.model.encode_text(words, normalize=True).float().cpu().numpy()
+        return read
+
+    def look(self, inputs: Sequence[torch.Tensor]) -> Floats:
+        """(inputs, dimensions); each input is (3, height, width), normalised, and all of them are one batch."""
+        import torch
+
+        with _checkpoint.inference(self.options, self.where):
+            batch = torch.stack(list(inputs)).to(self.device, getattr(torch, self.options.dtype))
+            seen: Floats = self.model.encode_image(batch, normalize=True).float().cpu().numpy()
+        return seen
 
 
 @dataclass(frozen=True, kw_only=True)
 class LabelCheck:
     """A loaded model, and the vocabularies that it has read."""
 
-    model: _Clip
-    tokenizer: _Tokenizer
-    device: str
+    encoder: Encoder
     options: LabelCheckOptions
-    size: tuple[int, int]
-    """(height, width) of the model's input."""
-    mean: tuple[float, ...]
-    std: tuple[float, ...]
     texts: dict[tuple[str, ...], Floats] = field(default_factory=dict)
 
     def __call__(self, frames: Sequence[Frame], regions: Sequence[Regions]) -> list[Regions]:
@@ -156,19 +202,13 @@ class LabelCheck:
 
     def _likeness(self, frame: Frame, boxes: Sequence[Box], vocabulary: tuple[str, ...]) -> Floats:
         """(boxes, labels) cosine similarities."""
-        import torch
-
-        with _checkpoint.inference(self.options, WHERE):
-            if vocabulary not in self.texts:
-                words = self.tokenizer([self.options.prompt.format(label=label) for label in vocabulary])
-                read = self.model.encode_text(words.to(self.device), normalize=True)
-                self.texts[vocabulary] = read.float().cpu().numpy()
-            photo = _checkpoint.to_device(frame.rgb, self.device)
-            seen = []
-            for start in range(0, len(boxes), self.options.batch_size):
-                crops = [self._crop(photo, box) for box in boxes[start : start + self.options.batch_size]]
-                batch = torch.stack(crops).to(getattr(torch, self.options.dtype))
-                seen.append(self.model.encode_image(batch, normalize=True).float().cpu().numpy())
+        if vocabulary not in self.texts:
+            self.texts[vocabulary] = self.encoder.read([self.options.prompt.format(label=name) for name in vocabulary])
+        photo = _checkpoint.to_device(frame.rgb, self.encoder.device)
+        seen = []
+        for start in range(0, len(boxes), self.options.batch_size):
+            some = boxes[start : start + self.options.batch_size]
+            seen.append(self.encoder.look([self._crop(photo, box) for box in some]))
         likeness: Floats = np.concatenate(seen) @ self.texts[vocabulary].T
         return likeness
 
@@ -177,10 +217,9 @@ class LabelCheck:
         from torchvision.transforms.v2 import functional as tv  # type: ignore[import-untyped]
 
         left, top, right, bottom = surrounded(box, photo.shape[2], photo.shape[1], self.options.context)
-        crop = tv.resize(
-            photo[:, top:bottom, left:right], list(self.size), tv.InterpolationMode.BICUBIC, antialias=True
-        )
-        return tv.normalize(tv.to_dtype(crop, scale=True), list(self.mean), list(self.std))
+        size, mean, std = (list(part) for part in (self.encoder.size, self.encoder.mean, self.encoder.std))
+        crop = tv.resize(photo[:, top:bottom, left:right], size, tv.InterpolationMode.BICUBIC, antialias=True)
+        return tv.normalize(tv.to_dtype(crop, scale=True), mean, std)
 
 
 def surrounded(box: Box, width: int, height: int, context: float) -> tuple[int, int, int, int]:

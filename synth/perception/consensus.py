@@ -84,10 +84,10 @@ def mirror_frame(frame: Frame) -> Frame:
 
 def mirror_depth(depth: DepthMap) -> DepthMap:
     """A depth map of a mirrored picture, back in the picture's own pixels."""
-    valid = np.ascontiguousarray(depth.valid[:, ::-1])
+    valid = mirror(depth.valid)
     if isinstance(depth, MetricDepth):
-        return replace(depth, metres=np.ascontiguousarray(depth.metres[:, ::-1]), valid=valid)
-    return replace(depth, inverse=np.ascontiguousarray(depth.inverse[:, ::-1]), valid=valid)
+        return replace(depth, metres=mirror(depth.metres), valid=valid)
+    return replace(depth, inverse=mirror(depth.inverse), valid=valid)
 
 
 def mirror_regions(regions: Regions, width: int) -> Regions:
@@ -96,7 +96,7 @@ def mirror_regions(regions: Regions, width: int) -> Regions:
 
 
 def _mirror_region(region: Region, width: int) -> Region:
-    mask = None if region.mask is None else np.ascontiguousarray(region.mask[:, ::-1])
+    mask = None if region.mask is None else mirror(region.mask)
     return replace(region, box=mirror_box(region.box, width), mask=mask)
 
 

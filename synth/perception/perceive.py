@@ -178,18 +178,12 @@ class Perceiver:
         return found
 
     def _check(self, needs: frozenset[Need]) -> None:
-        sections = (
-            ({Need.DEPTH, Need.METRIC_DEPTH}, self._depth, "depth", names(DEPTH)),
-            ({Need.REGIONS}, self._regions, "regions", names(REGIONS)),
-            ({Need.PAIR}, self._matches or self._matcher, "matches", names(MATCHES)),
-        )
-        for wanted, chosen, section, known in sections:
-            if needs & wanted and not chosen:
-                raise BackendError(
-                    f"a task needs {section}, and the config chooses no backend for it",
-                    where=f"perception.{section}",
-                    fix=f"--set perception.{section}.name=…, one of {', '.join(known)}",
-                )
+        if needs & {Need.DEPTH, Need.METRIC_DEPTH} and not self._depth:
+            raise _unmet("depth", names(DEPTH))
+        if Need.REGIONS in needs and not self._regions:
+            raise _unmet("regions", names(REGIONS))
+        if Need.PAIR in needs and not (self._matches or self._matcher):
+            raise _unmet("matches", names(MATCHES))
 
     def _check_metres(self, depths: Sequence[tuple[DepthMap, ...]]) -> None:
         member = self._depth[0]
@@ -352,6 +346,14 @@ def losses_of(scene: Scene) -> list[Drop]:
         for regions in scene.regions
         for loss in regions.losses
     ]
+
+
+def _unmet(section: str, known: Sequence[str]) -> BackendError:
+    return BackendError(
+        f"a task needs {section}, and the config chooses no backend for it",
+        where=f"perception.{section}",
+        fix=f"--set perception.{section}.name=…, one of {', '.join(known)}",
+    )
 
 
 def _present(row: Sequence[ResultT | None]) -> tuple[ResultT, ...]:

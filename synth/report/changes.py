@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
-from synth.report.html import Estimate, Tone, dumbbell, p_value, percent, points, share_bar, words
+from synth.report.bands import in_order
+from synth.report.html import Estimate, Tone, dumbbell, p_value, percent, points, share_bar, spoken, words
+from synth.report.lines import Chart, Dot, Series, shares
 from synth.report.reading import Round
 from synth.report.records import Answer, Cell, Level, QuotaLine
 
@@ -23,14 +25,23 @@ ARMS: dict[str, str] = {
 _ANY_ARM = "This arm was trained without the thing that is supposed to help. It should not gain."
 
 STRATA: dict[str, tuple[str, str, dict[str, str]]] = {
-    "lower_is_closer": (
-        "Is the closer point the lower one in the picture?",
+    "nearer_point": (
+        "Is the nearer point the lower one in the picture?",
         "In most photos the lower of two points is the nearer one. A model that has learnt only this rule is right "
         "where it holds and wrong where it does not; a model that sees depth is right on both.",
-        {"yes": "lower point is closer", "no": "higher point is closer"},
+        {"lower": "lower point is nearer", "higher": "higher point is nearer"},
+    ),
+    "depth_ratio": (
+        "How far apart are the two depths?",
+        "The distance of the farther point divided by that of the nearer one: 1.15 means 15% farther. The smaller "
+        "the ratio, the harder the question.",
+        {},
     ),
 }
-"""Title, explanation and names of the values of a tag."""
+"""Title, explanation and names of the values of a tag, in the order in which they are shown."""
+
+LEAST_BANDS = 3
+"""Bands that make a curve."""
 
 ROLES = {
     "target": ("Taught", "the training data was made for these"),
@@ -74,6 +85,8 @@ class Split:
     about: str
     rows: tuple[Row, ...]
     taught: bool
+    curve: Chart | None
+    """Where the values are bands of a measure, three or more: accuracy over the bands."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,9 +125,8 @@ def sentence_of(row: Row, where: str = "") -> str:
     change = f"{points(cell.delta)} points ({interval}p = {p_value(p)}{corrected})"
     n = "" if cell.n is None else f" on {cell.n:,} held-out questions{where}"
     if row.tone == "flat":
-        name = row.title if row.title[1:2].isupper() else row.title[:1].lower() + row.title[1:]
         span = f"{percent(cell.before)} before, {percent(cell.after)} after"
-        return f"There is no evidence that {name} changed: {span}{n}, {change}."
+        return f"There is no evidence that {spoken(row.title)} changed: {span}{n}, {change}."
     verb = "rose" if row.tone == "up" else "fell"
     return f"{row.title} {verb} from {percent(cell.before)} to {percent(cell.after)}{n}: {change}."
 
@@ -164,6 +176,11 @@ def _row(name: str, title: str, cell: Cell, role: str, level: Level) -> Row:
     )
 
 
+def row_of(facts: Round, name: str, cell: Cell, role: str) -> Row:
+    """A skill's row from its cell."""
+    return _row(name, words(name), cell, role, _level(facts, name))
+
+
 def _bell(cell: Cell, tone: Tone, level: Level, label: str) -> Markup:
     if cell.before is None or cell.after is None:
         return Markup('<span class="muted">no value</span>')
@@ -186,7 +203,7 @@ def rows_of(facts: Round, roles: Mapping[str, str] | None) -> list[Row]:
         if cell.gained is None:
             gained, lost = _moves(facts.before, facts.after, name)
             cell = cell.model_copy(update={"gained": gained, "lost": lost})
-        row = _row(name, words(name), cell, role_of(roles, name), _level(facts, name))
+        row = row_of(facts, name, cell, role_of(roles, name))
         rows.append(_with_kept(row, facts.comparison.retention.get(name)))
     return rows
 
@@ -246,7 +263,11 @@ def _together(facts: Round) -> Iterable[Row]:
 
 def margin_of(facts: Round) -> float | None:
     """Loss (share) that is allowed to skills that were not taught."""
-    margin = facts.comparison.retention.get("margin") if facts.comparison is not None else None
+    return _margin(facts, "margin")
+
+
+def _margin(facts: Round, name: str) -> float | None:
+    margin = facts.comparison.retention.get(name) if facts.comparison is not None else None
     return margin if isinstance(margin, float) else None
 
 
@@ -259,7 +280,7 @@ def retention_of(facts: Round) -> str:
     cells = [cell for cell in pooled if isinstance(cell, Cell) and cell.kept]
     if not cells:
         return ""
-    cell, margin = cells[0], margin_of(facts)
+    cell, margin = cells[0], _margin(facts, "margin_together") or margin_of(facts)
     allowed = f"; a loss of {100 * margin:g} points is allowed" if margin is not None else ""
     numbers = f"{points(cell.delta)} points together (95% interval {points(cell.low)} to {points(cell.high)}{allowed})"
     said = {
@@ -300,13 +321,43 @@ def splits_of(facts: Round, roles: Mapping[str, str] | None) -> tuple[Split, ...
     for skill, tags in facts.comparison.strata.items():
         for tag, values in tags.items():
             title, about, names = STRATA.get(tag, (words(tag), "", {}))
+            chance = _level(facts, skill).chance
             rows = tuple(
-                _row(value, names.get(value, words(value)), cell, "", Level(chance=_level(facts, skill).chance))
-                for value, cell in sorted(values.items(), reverse=set(values) == {"yes", "no"})
+                _row(value, names.get(value, words(value)), values[value], "", Level(chance=chance))
+                for value in _ordered(values, names)
             )
-            taught = role_of(roles, skill) in ("target", "")
-            splits.append(Split(skill=words(skill), title=title, about=about, rows=rows, taught=taught))
+            splits.append(
+                Split(
+                    skill=words(skill),
+                    title=title,
+                    about=about,
+                    rows=rows,
+                    taught=role_of(roles, skill) in ("target", ""),
+                    curve=_curve(rows, f"{words(skill)}: {words(tag)}", chance) if in_order(values) else None,
+                )
+            )
     return tuple(sorted(splits, key=lambda split: not split.taught))
+
+
+def _ordered(values: Collection[str], names: Mapping[str, str]) -> Sequence[str]:
+    """As named, or as bands from low to high, or yes before no."""
+    if values and set(values) <= set(names):
+        return [value for value in names if value in values]
+    return in_order(values) or sorted(values, reverse=set(values) == {"yes", "no"})
+
+
+def _curve(rows: Sequence[Row], title: str, chance: float | None) -> Chart | None:
+    """Accuracy before and after over bands; None for fewer than three."""
+    if len(rows) < LEAST_BANDS or any(row.cell.before is None or row.cell.after is None for row in rows):
+        return None
+    cells = [row.cell for row in rows]
+    before = [Dot(x=i, y=c.before or 0.0, low=c.before_low, high=c.before_high) for i, c in enumerate(cells)]
+    after = [Dot(x=i, y=c.after or 0.0, low=c.after_low, high=c.after_high) for i, c in enumerate(cells)]
+    lines = [
+        Series(name="before", style="before", dots=tuple(before)),
+        Series(name="after", style="after", dots=tuple(after)),
+    ]
+    return shares(title, lines, [row.title for row in rows], chance=chance)
 
 
 def arms_of(facts: Round, roles: Mapping[str, str] | None) -> tuple[Arm, ...]:
@@ -315,40 +366,8 @@ def arms_of(facts: Round, roles: Mapping[str, str] | None) -> tuple[Arm, ...]:
         return ()
     arms = []
     for name, cells in facts.comparison.controls.items():
-        rows = [
-            _row(skill, words(skill), cell, role_of(roles, skill), _level(facts, skill))
-            for skill, cell in cells.items()
-        ]
+        rows = [row_of(facts, skill, cell, role_of(roles, skill)) for skill, cell in cells.items()]
         rows.sort(key=lambda row: row.role != "target")
         about = next((text for word, text in ARMS.items() if word[:7] in name.lower()), _ANY_ARM)
         arms.append(Arm(title=words(name), about=about, rows=tuple(rows)))
     return tuple(arms)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Others:
-    """Other trainings on the same data."""
-
-    rows: tuple[Row, ...]
-    """One a training and taught skill."""
-    sentences: tuple[str, ...]
-    """The spread of each taught skill."""
-
-
-def others_of(facts: Round, roles: Mapping[str, str] | None) -> Others:
-    """Other seeds and settings, the taught skills only."""
-    compared = facts.comparison
-    if compared is None:
-        return Others(rows=(), sentences=())
-    rows = [
-        _row(skill, f"{words(name)}: {words(skill).lower()}", cells[skill], role_of(roles, skill), _level(facts, skill))
-        for name, cells in compared.arms.items()
-        for skill in compared.targets or ()
-        if skill in cells
-    ]
-    sentences = [
-        f"{words(skill)} over {it.n} trainings: {points(it.mean)} points on average, from {points(it.least)} to "
-        f"{points(it.most)} (standard deviation {100 * it.sd:.1f}); improved after {it.improved} of them."
-        for skill, it in compared.spread.items()
-    ]
-    return Others(rows=tuple(rows), sentences=tuple(sentences))

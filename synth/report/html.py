@@ -21,9 +21,10 @@ from synth.errors import ImageError
 
 Tone: TypeAlias = Literal["up", "down", "flat"]
 DASH = "–"
+MINUS = "−"
 _MAGIC = ((b"\x89PNG\r\n\x1a\n", "png"), (b"\xff\xd8\xff", "jpeg"))
 _WIDTH, _HEIGHT, _PAD = 300, 30, 9
-_NAMES = {"left_right": "left or right", "iq_test": "IQ test"}
+_NAMES = {"left_right": "left or right", "iq_test": "IQ test", "grpo": "GRPO", "dpo": "DPO", "sft": "SFT"}
 _SUPERSCRIPT = str.maketrans("-0123456789", "⁻⁰¹²³⁴⁵⁶⁷⁸⁹")
 
 
@@ -58,6 +59,7 @@ def environment() -> Environment:
         "size": byte_size,
         "words": words,
         "number": number,
+        "nats": nats,
     }
     return env
 
@@ -95,7 +97,7 @@ def points(value: float | None) -> str:
     if value is None or not math.isfinite(value):
         return DASH
     rounded = round(100 * value, 1)
-    return f"{'+' if rounded > 0 else '−' if rounded < 0 else '±'}{abs(rounded):.1f}"
+    return f"{'+' if rounded > 0 else MINUS if rounded < 0 else '±'}{abs(rounded):.1f}"
 
 
 def p_value(value: float | None) -> str:
@@ -108,6 +110,15 @@ def p_value(value: float | None) -> str:
         return "below 10⁻³⁰⁰"
     mantissa, exponent = f"{value:.0e}".split("e")
     return f"{mantissa} × 10{str(int(exponent)).translate(_SUPERSCRIPT)}"
+
+
+def nats(value: float | None, *, sign: bool = False) -> str:
+    """A divergence in nats: 0.347 → "0.35", 0.0123 → "0.012"; with `sign`: "+0.35"."""
+    if value is None or not math.isfinite(value):
+        return DASH
+    text = f"{abs(value):.2f}" if abs(value) >= 0.1 else f"{abs(value):.3f}"
+    zero = not float(text)
+    return f"{MINUS if value < 0 and not zero else '+' if sign and not zero else ''}{text}"
 
 
 def count(value: int | None) -> str:
@@ -143,6 +154,12 @@ def words(name: str) -> str:
     """A code as words: "relative_depth" → "Relative depth"; names that are words already stay as they are."""
     text = _NAMES.get(str(name), str(name).replace("_", " ").strip())
     return text[:1].upper() + text[1:]
+
+
+def spoken(name: str) -> str:
+    """A code as words inside a sentence: "relative_depth" → "relative depth", "iq_test" → "IQ test"."""
+    text = words(name)
+    return text if text[1:2].isupper() else text[:1].lower() + text[1:]
 
 
 def number(value: object) -> str:
@@ -273,19 +290,6 @@ def share_bar(parts: Mapping[str, int], *, label: str = "") -> Markup:
         x += wide
     said = ", ".join(f"{name} {n}" for name, n in parts.items())
     return svg(body, f"{label}: {said}".removeprefix(": "), height=24, kind="shares")
-
-
-def curve(values: Sequence[float], *, label: str = "") -> Markup:
-    """A small line of values over their order (a training loss), scaled to its own range from 0."""
-    kept = [v for v in values if math.isfinite(v)]
-    if len(kept) < 2 or max(kept) <= 0:
-        return Markup("")
-    width, height = 300, 64
-    step, top = (width - 8) / (len(kept) - 1), max(kept)
-    line = " ".join(f"{4 + i * step:.1f},{4 + (height - 8) * (1 - v / top):.1f}" for i, v in enumerate(kept))
-    body = f'<line class="base" x1="4" x2="{width - 4}" y1="{height - 4}" y2="{height - 4}"/>'
-    body += f'<polyline class="trace" points="{line}"/>'
-    return svg(body, f"{label}: from {kept[0]:.3g} to {kept[-1]:.3g}", width=width, height=height, kind="curve")
 
 
 def _spoken(at: Estimate) -> str:

@@ -5,26 +5,30 @@ from __future__ import annotations
 import base64
 import binascii
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 from pydantic import BaseModel, ValidationError
 
 from synth.config import first_mistake
 from synth.errors import RunError
 from synth.report.cards import Example
+from synth.report.certificate import Certificate
 from synth.report.records import (
     Answer,
-    Certificate,
     Comparison,
     ExampleLine,
+    LooksFile,
     LoopFile,
     Manifest,
     PlanFile,
+    PowerFile,
     ProfileFile,
     TrainRecord,
+    TrainRun,
 )
 
 
@@ -42,7 +46,10 @@ class Round:
     certificate: Certificate | None
     train: TrainRecord | None
     arms: Mapping[str, TrainRecord]
-    """Training records of the control arms."""
+    """Of other trainings on the same data."""
+    controls: Mapping[str, TrainRecord]
+    power: PowerFile | None
+    looks: LooksFile | None
     before: Mapping[str, Answer] | None
     """Outcomes by item id."""
     after: Mapping[str, Answer] | None
@@ -109,17 +116,27 @@ def _read_round(folder: Path) -> Round:
         plan=_optional(folder / "plan.json", PlanFile),
         manifest=_optional(folder / "dataset/manifest.json", Manifest),
         certificate=_optional(folder / "dataset/certificate.json", Certificate),
-        train=_optional(folder / "train/train_record.json", TrainRecord),
-        arms={
-            path.parent.parent.name: record
-            for path in sorted(folder.glob("controls/*/train/train_record.json"))
-            if (record := _optional(path, TrainRecord)) is not None
-        },
+        train=_training(folder),
+        arms=_trainings(folder / "arms"),
+        controls=_trainings(folder / "controls"),
+        power=_optional(folder / "power.json", PowerFile),
+        looks=_optional(folder / "sensitivity.json", LooksFile),
         before=_outcomes(folder / "before/outcomes.jsonl"),
         after=_outcomes(folder / "after/outcomes.jsonl"),
         notes=_notes(folder / "notes.json"),
         examples=None if examples is None else tuple(_checked(e, ExampleLine, where) for e in _list(examples, where)),
     )
+
+
+def _trainings(folder: Path) -> dict[str, TrainRecord]:
+    found = {path.name: _training(path) for path in sorted(folder.glob("*"))}
+    return {name: record for name, record in found.items() if record is not None}
+
+
+def _training(folder: Path) -> TrainRecord | None:
+    record = _optional(folder / "train/train_record.json", TrainRecord)
+    run = _optional(folder / "train/train_run.json", TrainRun)
+    return record if record is None or run is None else record.model_copy(update={"settings": run.settings})
 
 
 def _json(path: Path) -> object:
@@ -174,17 +191,22 @@ def _lines(path: Path) -> Iterator[Answer]:
                 raise RunError(f"line {index}: {message}", where=str(path), fix="run that evaluation again") from None
 
 
-def numbers_of(losses: Sequence[object]) -> list[float]:
-    """Loss values from numbers, (step, loss) pairs or records with a `loss`."""
+def steps_of(losses: Sequence[object]) -> list[tuple[float, float]]:
+    """(step, loss) from (step, loss) pairs, records with `step` and `loss`, or plain numbers, which count from 1."""
     found = []
-    for item in losses:
+    for index, item in enumerate(losses, start=1):
+        step: object = index
         if isinstance(item, Mapping):
-            item = item.get("loss")
+            step, item = item.get("step", index), item.get("loss")
         elif isinstance(item, Sequence) and not isinstance(item, str) and item:
-            item = item[-1]
-        if isinstance(item, int | float) and not isinstance(item, bool):
-            found.append(float(item))
+            step, item = (item[0] if len(item) > 1 else index), item[-1]
+        if _is_number(step) and _is_number(item):
+            found.append((float(step), float(item)))
     return found
+
+
+def _is_number(value: object) -> TypeGuard[int | float]:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
 
 
 def to_example(line: ExampleLine) -> Example:

@@ -6,9 +6,7 @@ zero.
 
 from __future__ import annotations
 
-from typing import Literal
-
-from pydantic import BaseModel, ConfigDict, Field, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 
 class Record(BaseModel):
@@ -203,87 +201,29 @@ class Manifest(Record):
     files: tuple[FileLine, ...] = ()
 
 
-class Looked(Record):
-    """What one stage did to sources, or to finished pictures."""
+class DevFacts(Record):
+    """How the questions held out of a training were answered on the way."""
 
-    n_checked: int = 0
-    n_hits: int = 0
-    n_review: int = 0
-    n_skipped: int = 0
-
-
-class GuardCheck(Record):
-    """One stage of the certificate."""
-
-    stage: str
-    tool: str = ""
-    ran_on: str = ""
-    n_checked: int | None = None
-    n_hits: int | None = None
-    n_review: int | None = None
-    n_skipped: int | None = None
-    sources: Looked | None = None
-    outputs: Looked | None = None
-    """Image stages count sources and finished pictures apart; the four numbers above are then their sums."""
-    status: str = ""
-
-    @model_validator(mode="after")
-    def _add_up(self) -> GuardCheck:
-        parts = [part for part in (self.sources, self.outputs) if part is not None]
-        if not parts or self.n_checked is not None:
-            return self
-        sums = {name: sum(getattr(part, name) for part in parts) for name in Looked.model_fields}
-        return self.model_copy(update=sums)
-
-
-class GuardedBenchmark(Record):
-    """A benchmark that the guard protects."""
-
-    name: str = ""
-    revision: str = ""
-    splits: tuple[str, ...] = ()
-    expected_items: int | str | None = None
-    read_items: int | str | None = None
-    read_images: int | None = None
-    unreadable: tuple[object, ...] = ()
-
-
-class Planted(Record):
-    """Known copies put in on purpose."""
-
-    n: int | None = None
-    found: int | None = None
-
-
-class Calibration(Record):
-    """How the guard's recall was measured."""
-
-    planted: Planted = Planted()
-    recall_by_transform: dict[str, float] | Literal["not_run"] = "not_run"
-    negatives_n: int | None = None
-    fp: int | None = None
-
-
-class Certificate(Record):
-    """dataset/certificate.json"""
-
-    created: str = ""
-    verdict: str = ""
-    benchmarks: tuple[GuardedBenchmark, ...] = ()
-    checks: tuple[GuardCheck, ...] = ()
-    calibration: Calibration = Calibration()
-    removed: dict[str, int] = Field(default_factory=dict)
-    near_misses: tuple[dict[str, object], ...] = ()
-    limits: tuple[str, ...] = ()
+    questions: int | None = None
+    accuracy: tuple[tuple[float, float], ...] = ()
+    """(step, share of right letters)."""
+    best_step: int | None = None
+    """Whose weights were kept; None: the last ones."""
 
 
 class TrainRecord(Record):
-    """train/train_record.json"""
+    """train/train_record.json, with the settings of train_run.json beside it."""
 
+    method: str = "sft"
+    control: str | None = None
+    """What was done to the rows of a control arm."""
     seconds: float | None = None
     steps: int | None = None
     rows: int | None = None
     losses: tuple[object, ...] = ()
+    rewards: tuple[tuple[float, float], ...] = ()
+    """GRPO: (step, mean reward)."""
+    dev: DevFacts | None = None
     modules: int | None = None
     """Layers with an adapter."""
     adapted: dict[str, int] | None = None
@@ -291,6 +231,74 @@ class TrainRecord(Record):
     trainable_parameters: int | None = None
     device: str = ""
     versions: dict[str, str] = Field(default_factory=dict)
+    settings: dict[str, object] | None = None
+    """None: not on record."""
+
+
+class TrainRun(Record):
+    """train/train_run.json"""
+
+    settings: dict[str, object] = Field(default_factory=dict)
+
+
+class SkillPower(Record):
+    """What a comparison can see of one skill, said before training; shares."""
+
+    n: int | None = None
+    discordance: float | None = None
+    """Assumed share of answers that change either way; None: as in the file."""
+    detectable: float | None = None
+    """Smallest change that is found with the power asked for; None: not even the largest."""
+    power_at: dict[str, float] = Field(default_factory=dict)
+    """Change -> probability that it is found."""
+
+
+class PowerFile(Record):
+    """power.json"""
+
+    alpha: float | None = None
+    power: float | None = None
+    discordance: float | None = None
+    comparisons: int | None = None
+    """Skills that the level is divided by."""
+    skills: dict[str, SkillPower] = Field(default_factory=dict)
+
+
+class SkillLooks(Record):
+    """Visual sensitivity of one skill before and after: KL divergences in nats, shares 0..1."""
+
+    region: str = ""
+    n: int | None = None
+    net_before: float | None = None
+    """KL at the region minus KL at places that do not matter."""
+    net_after: float | None = None
+    net_delta: float | None = None
+    low: float | None = None
+    high: float | None = None
+    p: float | None = None
+    p_holm: float | None = None
+    superiority_before: float | None = None
+    """How often the region counts for more than a place that does not matter."""
+    superiority_after: float | None = None
+    swap_n: int | None = None
+    swap_before: float | None = None
+    """Share of answers that follow when the marks exchange their letters."""
+    swap_after: float | None = None
+    swap_both_before: float | None = None
+    """Share right before and after the exchange."""
+    swap_both_after: float | None = None
+    swap_p: float | None = None
+    """Of the change of right both times."""
+    quadrants_before: dict[str, int] | None = None
+    """grounded_right, blind_right, misreads, blind_wrong."""
+    quadrants_after: dict[str, int] | None = None
+    verdict: str = ""
+
+
+class LooksFile(Record):
+    """A round's sensitivity.json"""
+
+    skills: dict[str, SkillLooks] = Field(default_factory=dict)
 
 
 class LoopFile(Record):

@@ -15,11 +15,11 @@ from markupsafe import Markup
 from synth.errors import DatasetError
 from synth.files import write_text
 from synth.report.cards import Card, card
+from synth.report.certificate import Certificate
 from synth.report.changes import (
     Arm,
     Group,
     Habit,
-    Others,
     Row,
     Split,
     arms_of,
@@ -27,7 +27,6 @@ from synth.report.changes import (
     groups_of,
     habits_of,
     margin_of,
-    others_of,
     quotas_of,
     retention_of,
     roles_of,
@@ -35,9 +34,13 @@ from synth.report.changes import (
     sentence_of,
     splits_of,
 )
-from synth.report.html import axis, curve, p_value, points, render, share_bar, words
-from synth.report.reading import Round, Run, numbers_of, read_run, to_example
-from synth.report.records import Certificate, DropLine, ExampleLine, GuardFacts, Manifest, QuotaLine
+from synth.report.html import axis, p_value, points, render, share_bar, words
+from synth.report.looking import QUADRANTS, Look, looks_of
+from synth.report.overview import overview_of
+from synth.report.reading import Round, Run, read_run, to_example
+from synth.report.records import DropLine, ExampleLine, GuardFacts, Manifest, QuotaLine
+from synth.report.sight import Seen, sight_of
+from synth.report.trainings import Trainings, trainings_of
 from synth.report.view import choose, row_example, rows_at
 
 SHOWN_EXAMPLES = 8
@@ -70,7 +73,10 @@ class Chapter:
     splits: tuple[Split, ...]
     split_intervals: bool
     arms: tuple[Arm, ...]
-    others: Others
+    sight: tuple[Seen, ...]
+    """What could be seen of each taught skill."""
+    looks: tuple[Look, ...]
+    trainings: Trainings
     pictures: tuple[tuple[str, str, int, tuple[Card, ...]], ...]
     """Title, explanation, number in all, the cards shown."""
     quotas: tuple[QuotaLine, ...]
@@ -79,7 +85,6 @@ class Chapter:
     pairs: tuple[Card, ...]
     pairs_problem: str
     drops: tuple[DropLine, ...]
-    loss: Markup
     times: tuple[tuple[str, float], ...]
     guard: GuardFacts | None
     certificate: Certificate | None
@@ -98,7 +103,9 @@ def write_run_report(run: Path, out: Path) -> None:
         "run": facts,
         "chapters": chapters,
         "many": len(chapters) > 1,
+        "overview": overview_of(facts.rounds),
         "axis": axis(),
+        "quadrants": QUADRANTS,
         "repeat": _repeat(facts),
         "notes": _notes(facts),
         "shown_drops": SHOWN_DROPS,
@@ -134,14 +141,15 @@ def _chapter(facts: Round) -> Chapter:
         splits=splits,
         split_intervals=any(row.cell.after_low is not None for split in splits for row in split.rows),
         arms=arms,
-        others=others_of(facts, roles),
+        sight=sight_of(facts, taught),
+        looks=looks_of(facts, roles),
+        trainings=trainings_of(facts, [row for row in taught if row.role == "target"] or taught),
         pictures=_pictures(facts.examples or ()),
         quotas=quotas_of(facts),
         balance=_balance(manifest) if manifest else (),
         pairs=pairs,
         pairs_problem=problem,
         drops=tuple(sorted(manifest.drops, key=lambda drop: -drop.count)) if manifest else (),
-        loss=curve(numbers_of(facts.train.losses), label="training loss") if facts.train else Markup(""),
         times=tuple(_times(facts)),
         guard=_guard(facts),
         certificate=facts.certificate,
@@ -264,9 +272,9 @@ def _times(facts: Round) -> Iterable[tuple[str, float]]:
         yield "making the training pairs", facts.manifest.seconds
     if facts.train is not None and facts.train.seconds is not None:
         yield "training", facts.train.seconds
-    for name, arm in facts.arms.items():
-        if arm.seconds is not None:
-            yield f"training the control arm {words(name).lower()}", arm.seconds
+    further = [it.seconds for it in (*facts.arms.values(), *facts.controls.values()) if it.seconds is not None]
+    if further:
+        yield f"{len(further)} further training{'s' if len(further) > 1 else ''}", sum(further)
 
 
 def _repeat(run: Run) -> dict[str, object]:

@@ -56,10 +56,8 @@ class Asker:
         answer = letter(draft.options, draft.right)
         if not answer:
             raise ValueError(f"{self.task}: {draft.right!r} must be exactly one of the options {draft.options}")
-        places: list[JsonValue] = [[p.image, m.label, m.x, m.y] for p in draft.panels for m in p.marks]
-        identity = digest(self.task, self.version, self.view.image_id, question, choices, places)
         return QA(
-            qa_id=f"{self.task}-{identity}",
+            qa_id=qa_id_of((self.task, self.version), self.view.image_id, question, choices, draft.panels),
             task=self.task,
             skill=draft.skill,
             image_id=self.view.image_id,
@@ -78,6 +76,14 @@ class Asker:
                 measures={"skill": draft.skill.value, **draft.measures},
             ),
         )
+
+
+def qa_id_of(
+    task: tuple[str, int], image_id: str, question: str, choices: tuple[str, ...], panels: Sequence[Panel]
+) -> str:
+    """Identity of a question: its task (name, version), photo, words and marks."""
+    places: list[JsonValue] = [[p.image, m.label, m.x, m.y] for p in panels for m in p.marks]
+    return f"{task[0]}-{digest(*task, image_id, question, choices, places)}"
 
 
 class Ledger:

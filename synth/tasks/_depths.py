@@ -70,8 +70,11 @@ def flat(depth: DepthMap, points: Points, radius: int, limit: float) -> Flags:
     `limit`: most max / min of metres, or most max - min of inverse depth.
     """
     array = depth.metres if isinstance(depth, MetricDepth) else depth.inverse
-    whole = np.asarray(gather(depth.valid, points, radius).all(axis=(1, 2)), dtype=np.bool_)
-    patches = np.where(whole[:, None, None], gather(array, points, radius), 1.0).astype(np.float64)
+    patches = gather(array, points, radius).astype(np.float64)
+    whole = np.ones(len(points), dtype=np.bool_)
+    if not depth.valid.all():
+        whole = np.asarray(gather(depth.valid, points, radius).all(axis=(1, 2)), dtype=np.bool_)
+        patches[~whole] = 1.0
     low, high = patches.min(axis=(1, 2)), patches.max(axis=(1, 2))
     finite = whole & np.isfinite(low) & np.isfinite(high)
     if isinstance(depth, MetricDepth):

@@ -73,7 +73,14 @@ def on_region(region: Region, x: float, y: float) -> bool:
 
 def on_any(regions: Sequence[Region], points: Points) -> Flags:
     """(N,) True for points on one of the regions."""
-    return np.array([any(on_region(r, x, y) for r in regions) for x, y in points], dtype=np.bool_).reshape(len(points))
+    found = np.zeros(len(points), dtype=np.bool_)
+    for region in regions:
+        left, top, right, bottom = region.box
+        if region.mask is None:
+            found |= (points >= (left, top)).all(axis=1) & (points < (right, bottom)).all(axis=1)
+        else:
+            found |= [on_region(region, x, y) for x, y in points]
+    return found
 
 
 def pure_places(
@@ -113,6 +120,7 @@ def gather(values: npt.NDArray[ScalarT], points: Points, radius: int) -> npt.NDA
     steps = np.arange(-radius, radius + 1)
     if radius > 3:
         steps = np.unique(np.rint(np.linspace(-radius, radius, 9)).astype(np.int64))
-    rows = np.floor(points[:, 1]).astype(np.int64)[:, None, None] + steps[:, None]
-    columns = np.floor(points[:, 0]).astype(np.int64)[:, None, None] + steps
-    return np.asarray(values[rows, columns])
+    rows, columns = np.floor(points[:, 1]).astype(np.int64), np.floor(points[:, 0]).astype(np.int64)
+    width = values.shape[1]
+    around = steps[:, None] * width + steps
+    return np.asarray(values.reshape(-1).take((rows * width + columns)[:, None, None] + around))

@@ -232,5 +232,6 @@ TASK = Task(
     options=Options,
     generate=generate,
     recompute=recompute,
+    wants=("a photo of several objects of the same kind",),
     dials=(Dial(option="min_score", measure="least_score", loose=0.0),),
 )

@@ -122,4 +122,5 @@ TASK = Task(
     options=Options,
     generate=generate,
     recompute=recompute,
+    twins=(Skill.LEFT_RIGHT,),
 )

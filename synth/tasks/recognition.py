@@ -273,4 +273,6 @@ TASK = Task(
     options=Options,
     generate=generate,
     recompute=recompute,
+    wants=("a photo of several different objects", "a photo of objects in different colours"),
+    twins=(Skill.MARK_ON_OBJECT,),
 )

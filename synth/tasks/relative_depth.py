@@ -331,7 +331,9 @@ TASK = Task(
     options=Options,
     generate=generate,
     recompute=recompute,
+    wants=("a photo of a room with furniture at several distances", "a photo of a street with things near and far"),
     strata=("lower", "higher"),
     dials=_DIALS,
     trials=trials,
+    twins=(Skill.RELATIVE_DEPTH,),
 )

@@ -325,6 +325,7 @@ TASK = Task(
     options=Options,
     generate=generate,
     recompute=recompute,
+    wants=("a photo of several different objects side by side", "a photo of furniture and things in a room"),
     dials=(
         Dial(option="margin", measure="margin", loose=1e-3, closed=0.99),
         Dial(option="margin_metric", measure="margin_metric", loose=1e-3, closed=_CLOSED),

@@ -304,4 +304,5 @@ TASK = Task(
     options=Options,
     generate=generate,
     recompute=recompute,
+    wants=("a photo of a place with many details", "a photo of a building with windows"),
 )

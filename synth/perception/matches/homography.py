@@ -7,17 +7,22 @@ moved as a plane, so the pair says nothing about parallax.
 
 from __future__ import annotations
 
+from functools import lru_cache
+from statistics import NormalDist
+
 import numpy as np
+import numpy.typing as npt
 from pydantic import Field
 
 from synth.contracts import MatchBackend
-from synth.geometry import Points, apply_homography, homography_from_corners, warp
+from synth.geometry import Points, apply_homography, covered, homography_from_corners, warp
 from synth.images import resize
-from synth.types import Frame, Mask, Matrix, PluginOptions, Rgb, WarpedPair, narrow
+from synth.types import Frame, Matrix, PluginOptions, Rgb, WarpedPair, narrow
 
 _TRIES = 8
 _EASING = 0.7
 _GRID = 64
+_STRIP = 64
 
 
 class Options(PluginOptions):
@@ -46,24 +51,25 @@ def pair(frame: Frame, options: PluginOptions, rng: np.random.Generator) -> Warp
     height, width = frame.rgb.shape[:2]
     shrink = min(1.0, chosen.max_side / max(height, width))
     small = resize(frame.rgb, max(1, round(width * shrink)), max(1, round(height * shrink)))
-    warped, covered, H = _warped(small, chosen, rng)
-    to_small = np.diag([small.shape[1] / width, small.shape[0] / height, 1.0])
+    sides = small.shape[1], small.shape[0]
+    H = _homography(*sides, chosen, rng)
+    to_small = np.diag([sides[0] / width, sides[1] / height, 1.0])
     full = H @ to_small
+    light = int(rng.integers(2**63))
     return WarpedPair(
-        rgb=_relit(warped, chosen, rng), homography=full / full[2, 2], covered=covered, backend="homography"
+        render=lambda: _relit(warp(small, H, *sides)[0], chosen, np.random.default_rng(light)),
+        homography=full / full[2, 2],
+        covered=covered(H, sides, sides),
+        backend="homography",
     )
 
 
-def _warped(rgb: Rgb, options: Options, rng: np.random.Generator) -> tuple[Rgb, Mask, Matrix]:
-    height, width = rgb.shape[:2]
+def _homography(width: int, height: int, options: Options, rng: np.random.Generator) -> Matrix:
     for attempt in range(_TRIES):
         H = _random_homography(width, height, options, _EASING**attempt, rng)
         if _coverage(H, width, height) >= options.least_covered:
-            break
-    else:
-        H = np.eye(3)
-    image, covered = warp(rgb, H, width, height)
-    return image, covered, H
+            return H
+    return np.eye(3)
 
 
 def _coverage(H: Matrix, width: int, height: int) -> float:
@@ -89,11 +95,25 @@ def _random_homography(width: int, height: int, options: Options, gentle: float,
 
 
 def _relit(rgb: Rgb, options: Options, rng: np.random.Generator) -> Rgb:
+    import cv2
+
     gain, gamma = rng.uniform(*options.gain), np.exp(rng.uniform(*np.log(options.gamma)))
     sigma = rng.uniform(0, options.noise)
-    levels = (np.arange(256) / 255) ** gamma * gain * 255
-    noisy = levels.astype(np.float32)[rgb] + sigma * rng.standard_normal(rgb.shape, dtype=np.float32)
-    return np.rint(noisy).clip(0, 255).astype(np.uint8)
+    levels = ((np.arange(256) / 255) ** gamma * gain * 255).astype(np.float32)
+    noise = (sigma * _normal()).astype(np.float32)
+    out = np.empty_like(rgb)
+    for top in range(0, len(rgb), _STRIP):  # what stays in the processor's cache costs a third
+        part = rgb[top : top + _STRIP]
+        chance = rng.integers(0, 256, part.shape, dtype=np.uint8)
+        cv2.add(cv2.LUT(part, levels), cv2.LUT(chance, noise), dst=out[top : top + _STRIP], dtype=cv2.CV_8U)
+    return out
 
 
-BACKEND = MatchBackend(name="homography", version=2, options=Options, pair=pair)
+@lru_cache(maxsize=1)
+def _normal() -> npt.NDArray[np.float64]:
+    """256 equally likely values of variance 1, spread as a normal distribution: ten times as fast as drawing them."""
+    values = np.array([NormalDist().inv_cdf((k + 0.5) / 256) for k in range(256)])
+    return np.asarray(values / values.std())
+
+
+BACKEND = MatchBackend(name="homography", version=3, options=Options, pair=pair)

@@ -18,7 +18,6 @@ from synth.images import decode, encode_png
 from synth.marks import draw_marks
 from synth.types import LETTERS, Item, Mark, Outcome
 
-GREY = 127
 _CAPITAL = re.compile(r"\b[A-Z]\b")
 
 
@@ -39,7 +38,7 @@ def text_only(data: BenchmarkData) -> Condition:
 
 def grey(data: BenchmarkData) -> Condition:
     """A grey picture of the same size in the place of each: for families that need one, and for all others."""
-    items = [_shown(item, tuple(grey_like(image, GREY) for image in item.images)) for item in data.items]
+    items = [_shown(item, tuple(grey_like(image) for image in item.images)) for item in data.items]
     return _condition("grey_image", data, items)
 
 

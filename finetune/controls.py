@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
 ControlKind: TypeAlias = Literal["shuffled", "grey", "other"]
 GREY = 128
+"""Level of a picture that shows nothing, 0..255."""
 
 
 def control_rows(rows: Dataset, kind: ControlKind, seed: int, cache: Path) -> Dataset:
@@ -103,7 +104,7 @@ def grey_pictures(rows: Dataset, cache: Path) -> Dataset:
         pictures = row["images"]
         if row.get("role") == "replay" or not isinstance(pictures, list):
             return {"images": pictures}
-        return {"images": [{"bytes": grey_like(one["bytes"], GREY), "path": None} for one in pictures]}
+        return {"images": [{"bytes": grey_like(one["bytes"]), "path": None} for one in pictures]}
 
     encoded = rows.cast_column("images", List(Image(decode=False)))
     cache.mkdir(parents=True, exist_ok=True)
@@ -111,12 +112,12 @@ def grey_pictures(rows: Dataset, cache: Path) -> Dataset:
     return plain.cast_column("images", List(Image()))
 
 
-def grey_like(data: bytes, level: int) -> bytes:
-    """A picture of one grey level (0..255), of the size of an encoded one, as PNG."""
+def grey_like(data: bytes) -> bytes:
+    """A picture that shows nothing, of the size of an encoded one, as PNG."""
     info = inspect(data, min_side=1)
-    return _grey(info.width, info.height, level)
+    return _grey(info.width, info.height)
 
 
 @lru_cache(maxsize=64)
-def _grey(width: int, height: int, level: int) -> bytes:
-    return encode_png(np.full((height, width, 3), level, np.uint8))
+def _grey(width: int, height: int) -> bytes:
+    return encode_png(np.full((height, width, 3), GREY, np.uint8))

@@ -110,7 +110,7 @@ class Item:
     group: str = ""
     """Items that share an image or a scene share this; the unit of the bootstrap."""
     tags: Mapping[str, str] = field(default_factory=dict)
-    """Strata for reports, e.g. {"lower_is_closer": "yes"}."""
+    """Strata for reports, e.g. {"nearer_point": "lower"}."""
     marks: tuple[tuple[Mark, ...], ...] = ()
     """What is marked in each image, where the benchmark knows it (ours do); pixel coordinates of that image."""
     clean: tuple[str, ...] = ()

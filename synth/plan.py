@@ -42,6 +42,9 @@ class PlanOptions(Config):
     """Pairs in all."""
     replay_share: float = Field(default=0.2, ge=0, lt=1)
     """Share of the budget for skills that the model already has."""
+    replay_weights: dict[Skill, Annotated[float, Field(gt=0)]] = Field(default_factory=dict)
+    """Weight of a skill among those; 1 where none is given. A skill that answers in the form of what is taught is the
+    first to be forgotten."""
     skills: tuple[Skill, ...] = ()
     """Where given, only these may be targets."""
     difficulty: dict[Literal["easy", "medium", "hard"], Annotated[float, Field(ge=0, le=1)]] = Field(
@@ -131,7 +134,8 @@ def make_plan(
             ),
             teachers[it.skill],
         )
-    for it, n in zip(replay, _shares(kept, [1.0] * len(replay)), strict=True):
+    rehearsed = [options.replay_weights.get(it.skill, 1.0) for it in replay]
+    for it, n in zip(replay, _shares(kept, rehearsed), strict=True):
         why = f"the model has {it.name} ({_numbers(it)}) and must not lose it"
         quotas += _quotas(Quota(task="", skill=it.skill, n=n, why=why, role="replay"), teachers[it.skill])
     return Plan(

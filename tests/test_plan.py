@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -119,6 +120,19 @@ def test_budget_follows_the_gap_from_chance() -> None:
     ]
     assert plan.quotas[0].skill is Skill.RELATIVE_DEPTH
     assert plan.unserved == ()
+
+
+def test_replay_goes_by_the_weights_that_are_given() -> None:
+    seen = [skill(it, 190) for it in (Skill.MARK_ON_OBJECT, Skill.COLOUR_AT_MARK, Skill.OBJECT_AT_MARK)]
+    tasks = [*TASKS, task("colours", Skill.COLOUR_AT_MARK)]
+    options = PlanOptions(budget=1000, replay_share=0.4, max_accuracy=0.7, replay_weights={Skill.MARK_ON_OBJECT: 2.0})
+    plan = make_plan(profile(skill(Skill.RELATIVE_DEPTH, 100), *seen), options, tasks)
+    kept = Counter[Skill]()
+    for quota in plan.quotas:
+        kept[quota.skill] += quota.n if quota.role == "replay" else 0
+    assert +kept == {Skill.MARK_ON_OBJECT: 200, Skill.COLOUR_AT_MARK: 100, Skill.OBJECT_AT_MARK: 100}
+    with pytest.raises(ValidationError):
+        PlanOptions(replay_weights={Skill.MARK_ON_OBJECT: 0})
 
 
 @pytest.mark.parametrize("budget", [1, 7, 100, 999, 2000])

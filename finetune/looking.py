@@ -1,9 +1,10 @@
 """Did a model learn to look? Visual sensitivity before and after a training, paired on the same items.
 
-Two measures, each with its own test: how far the answer depends on the marked places beyond places that do not matter
-(net KL, nats; a more decided model has more to lose by a blur, which is why the same blur elsewhere is taken off), and,
-where the marks' letters can be exchanged, whether the answer is right both before and after the exchange (no letter
-habit and no cue of the picture gets there).
+Three measures, each with its own test: how far the answer depends on the marked places beyond places that do not matter
+(net KL, nats; a more decided model has more to lose by a blur, which is why the same blur elsewhere is taken off); on
+how many items it does, by each model's own threshold (a mean of divergences is moved by few items); and, where the
+marks' letters can be exchanged, whether the answer is right both before and after the exchange (no letter habit and no
+cue of the picture gets there). The verdict is on the first.
 """
 
 from __future__ import annotations
@@ -49,6 +50,8 @@ class Looking:
     p: float | None
     """Two-sided permutation test: the sign of each group's change is drawn anew."""
     p_holm: float | None
+    sensitive_p: float | None
+    """Exact McNemar test of "sensitive", by each model's own threshold; None without irrelevant places."""
     swap_p: float | None
     """Exact McNemar test of "right before and after the exchange"; None where letters cannot be exchanged."""
     verdict: Literal["rose", "fell", "no evidence", "not tested"]
@@ -79,7 +82,7 @@ def _line(before: GroundingCell, after: GroundingCell, pairs: Sequence[tuple[See
     rng = generator(seed, "looking", before.region, before.skill)
     low, high = paired_bootstrap(deltas, groups, rng) if held else (None, None)
     swapped = [(_both_right(a), _both_right(b)) for a, b in pairs if a.swap is not None and b.swap is not None]
-    gained, lost = sum(b and not a for a, b in swapped), sum(a and not b for a, b in swapped)
+    flags = [(a.strongest.kl > before.threshold, b.strongest.kl > after.threshold) for a, b in pairs]
     return Looking(
         skill=before.skill,
         region=before.region,
@@ -91,9 +94,14 @@ def _line(before: GroundingCell, after: GroundingCell, pairs: Sequence[tuple[See
         high=high,
         p=sign_flip_test(deltas, groups, rng) if held else None,
         p_holm=None,
-        swap_p=mcnemar_exact(gained, lost) if swapped else None,
+        sensitive_p=_mcnemar(flags) if before.calibrated and after.calibrated else None,
+        swap_p=_mcnemar(swapped) if swapped else None,
         verdict="not tested",
     )
+
+
+def _mcnemar(pairs: Sequence[tuple[bool, bool]]) -> float:
+    return mcnemar_exact(sum(b and not a for a, b in pairs), sum(a and not b for a, b in pairs))
 
 
 def _net(it: Seen) -> float:
@@ -138,6 +146,9 @@ def looking_json(lines: Sequence[Looking]) -> dict[str, JsonValue]:
             "p_holm": line.p_holm,
             "superiority_before": a.superiority,
             "superiority_after": b.superiority,
+            "sensitive_before": a.sensitive,
+            "sensitive_after": b.sensitive,
+            "sensitive_p": line.sensitive_p,
             "swap_n": None if b.swap is None else b.swap.n,
             "swap_before": None if a.swap is None else a.swap.follows,
             "swap_after": None if b.swap is None else b.swap.follows,

@@ -37,6 +37,8 @@ def test_a_model_that_began_to_look_is_told_from_one_that_did_not() -> None:
     (line,) = looking_of(measured(0.1, KEPT), measured(0.9, FLIPPED, scatter=0.002), 0.05, 0)
     assert line.verdict == "rose" and line.net_delta == pytest.approx(0.8, abs=0.02)
     assert line.low < line.net_delta < line.high and line.p_holm == line.p < 0.001
+    assert line.before.sensitive == 13 / 24 and line.after.sensitive == 1
+    assert line.sensitive_p == pytest.approx(2 * 0.5**11), "eleven items became sensitive, none ceased to be"
     assert line.before.swap.both_right == 0 and line.after.swap.both_right == 0.5
     assert line.swap_p == pytest.approx(2 * 0.5**12), "twelve items became right both ways, none fell"
     (same,) = looking_of(measured(0.4, FLIPPED), measured(0.4, FLIPPED), 0.05, 0)

@@ -109,7 +109,8 @@ def test_steps_share_one_axis_and_a_line_needs_two_values():
     start, end = ends["line l0"]
     assert ends["line l1"][1] == [pytest.approx((start[0] + end[0]) / 2, abs=0.1), end[1]]
     texts = re.findall(r">([\d.]+)</text>", chart.picture)
-    assert "1.5" in texts and "9" not in texts  # the lone value has no say in the scale
+    assert "0.6" in texts and "1.5" not in texts and "9" not in texts  # nor has the lone value a say in the scale
+    assert start[1] == lines._TOP and end[1] == lines._TOP  # what begins above the scale runs along its upper edge
     assert lines.over_steps("loss", [one], y="loss") is None
 
 

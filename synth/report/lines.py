@@ -81,7 +81,10 @@ def shares(title: str, series: Sequence[Series], places: Sequence[str], *, chanc
 
 
 def over_steps(title: str, series: Sequence[Series], *, y: str, top: float | None = None) -> Chart | None:
-    """Values over training steps, from 0 to `top` (default: the largest value); None where no line has two values.
+    """Values over training steps, from 0 to `top`; None where no line has two values.
+
+    Without `top` the scale fits what comes after the first tenth of the steps: a loss that begins far above runs along
+    the upper edge until then.
 
     With `top` 1 the scale is in percent, and every value is a mark.
     """
@@ -90,7 +93,8 @@ def over_steps(title: str, series: Sequence[Series], *, y: str, top: float | Non
         return None
     share = top == 1.0
     last = max(dot.x for one in kept for dot in one.dots)
-    ticks = _ticks(max(dot.y for one in kept for dot in one.dots) if top is None else top)
+    settled = [dot.y for one in kept for dot in one.dots if dot.x > last / 10]
+    ticks = _ticks(max(settled) if top is None else top)
     high = ticks[-1]
 
     def across(at: float) -> float:

@@ -77,6 +77,11 @@ def _sentences(it: SkillLooks) -> Iterable[str]:
             "flat": "There is no evidence that the answers depend more, or less, on the places that matter",
         }[tone_of(it.verdict)]
         yield f"{said}, {change}, p = {p_value(p)})."
+    if it.sensitive_before is not None and it.sensitive_after is not None and it.sensitive_p is not None:
+        yield (
+            f"It looks at them in {percent(it.sensitive_after)} of the questions ({percent(it.sensitive_before)} "
+            f"before, p = {p_value(it.sensitive_p)})."
+        )
     if it.superiority_before is not None and it.superiority_after is not None:
         yield (
             f"The places that matter counted for more than others in {percent(it.superiority_after)} of the "

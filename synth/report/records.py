@@ -289,6 +289,10 @@ class SkillLooks(Record):
     swap_both_after: float | None = None
     swap_p: float | None = None
     """Of the change of right both times."""
+    sensitive_before: float | None = None
+    sensitive_after: float | None = None
+    """Share of questions whose answer depends on the place by more than 95 of 100 other places would make it."""
+    sensitive_p: float | None = None
     quadrants_before: dict[str, int] | None = None
     """grounded_right, blind_right, misreads, blind_wrong."""
     quadrants_after: dict[str, int] | None = None

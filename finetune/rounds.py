@@ -122,7 +122,10 @@ def loop(config: LoopConfig, out: Path, reporter: Reporter | None = None) -> lis
 
 
 def _claim(config: LoopConfig, out: Path) -> None:
-    identity = digest(dump(config))
+    settings = dump(config)
+    for name in ("rounds", "workers"):  # a finished loop can be given a further round
+        settings.pop(name)
+    identity = digest(settings)
     path = out / "loop.json"
     if path.exists() and json.loads(path.read_text(encoding="utf-8"))["identity"] != identity:
         raise RunError("this folder belongs to a loop of other settings", where=str(out), fix="use a new --out folder")

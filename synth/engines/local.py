@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor, as_completed
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
+from multiprocessing import connection
+from threading import Thread
 from typing import TypeVar
 
 from synth.errors import RunError
@@ -31,7 +33,7 @@ def run(work: Callable[[SpecT], ResultT], specs: Sequence[SpecT], workers: int) 
             yield spec, work(spec)
         return
     context = multiprocessing.get_context("spawn")
-    with _shared_cores(workers), ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with _shared_cores(workers), ProcessPoolExecutor(workers, context, _end_with_parent) as pool:
         futures = {pool.submit(work, spec): spec for spec in specs}
         try:
             for future in as_completed(futures):
@@ -43,6 +45,18 @@ def run(work: Callable[[SpecT], ResultT], specs: Sequence[SpecT], workers: int) 
             ) from None
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _end_with_parent() -> None:
+    """In a worker: die when the run is killed. One that lived on would write beside the run that is started next."""
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        Thread(target=_wait_and_exit, args=(parent.sentinel,), daemon=True).start()
+
+
+def _wait_and_exit(sentinel: int) -> None:
+    connection.wait([sentinel])
+    os._exit(1)
 
 
 @contextmanager

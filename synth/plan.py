@@ -96,7 +96,7 @@ def make_plan(
             skill without a clear word there is planned as without the file.
 
     Without a target there are no quotas: replay alone mends nothing. Raises ConfigError for a sensitivity file of
-    another model or benchmark.
+    another benchmark.
     """
     teachers = {skill.skill: _teachers(skill.skill, tasks) for skill in profile.skills}
     known = evidence_of(profile, contrasts, sensitivity, (options.min_contrast, options.min_errors))
@@ -160,6 +160,10 @@ def _notes(
         notes.append(f"no specialist {words} {', '.join(unjudged)}: counted as wholly teachable")
     if known.looked:
         notes += _notes_on_looking(targets, known, teachers)
+        if known.model and profile.model and known.model != profile.model:
+            notes.append(
+                f"sensitivity is of {known.model!r} and the profile of {profile.model!r}: see that they are one"
+            )
         if profile.fold is not None and known.fold != profile.fold:
             notes.append("the sensitivity file does not leave the fold out: its counts of errors may include it")
     return notes + [f"{it.name}: {_for_the_prompt(it)}" for it in profile.skills if set(_SILENT) & set(it.flags)]

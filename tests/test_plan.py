@@ -527,12 +527,15 @@ def test_cells_of_known_regions_are_added_up_and_others_do_not_count(tmp_path: P
     assert depth.contrast == 0.5 and "15 of 18 wrong answers are blind" in depth.why
 
 
-@pytest.mark.parametrize("names", [{"model": "other"}, {"benchmark": "other"}])
-def test_a_sensitivity_file_of_something_else_is_refused(tmp_path: Path, names: dict[str, str]) -> None:
+def test_a_sensitivity_file_of_another_benchmark_is_refused_and_of_another_name_told(tmp_path: Path) -> None:
+    seen = looked(tmp_path, cell(Skill.COUNTING, 9, 9), benchmark="other")
     with pytest.raises(ConfigError, match="'other', the profile is of"):
-        make_plan(TWO, EVEN, TWINNED, sensitivity=looked(tmp_path, cell(Skill.COUNTING, 9, 9), **names))
-    nameless = replace(TWO, model="", benchmark="")
-    make_plan(nameless, EVEN, TWINNED, sensitivity=looked(tmp_path, cell(Skill.COUNTING, 9, 9), **names))
+        make_plan(TWO, EVEN, TWINNED, sensitivity=seen)
+    make_plan(replace(TWO, benchmark=""), EVEN, TWINNED, sensitivity=seen)
+    named = looked(tmp_path, cell(Skill.COUNTING, 9, 9), model="org/other")
+    assert any("'org/other'" in note for note in make_plan(TWO, EVEN, TWINNED, sensitivity=named).notes)
+    nameless = make_plan(replace(TWO, model=""), EVEN, TWINNED, sensitivity=named)
+    assert not any("'org/other'" in note for note in nameless.notes)
 
 
 def test_a_held_out_fold_is_told_apart_from_what_was_looked_at(tmp_path: Path) -> None:

@@ -55,17 +55,17 @@ class SensitivityFile(_Read):
     """The fold whose items are left out; None: no word of it, so none may be."""
 
     def check(self, profile: Profile) -> None:
-        """Raises ConfigError where it speaks of another model or benchmark than the profile, as far as both say."""
-        for word, mine, other in (
-            ("model", self.model, profile.model),
-            ("benchmark", self.benchmark, profile.benchmark),
-        ):
-            if mine and other and mine != other:
-                raise ConfigError(
-                    f"measured on the {word} {mine!r}, the profile is of {other!r}",
-                    where="sensitivity",
-                    fix="run `s2p sensitivity` with the model and the benchmark of the profile",
-                )
+        """Raises ConfigError where it speaks of another benchmark than the profile, as far as both say.
+
+        A model has one name as a folder and another one in somebody's result file, so that names which differ are told
+        and not refused (`Evidence.model`).
+        """
+        if self.benchmark and profile.benchmark and self.benchmark != profile.benchmark:
+            raise ConfigError(
+                f"measured on the benchmark {self.benchmark!r}, the profile is of {profile.benchmark!r}",
+                where="sensitivity",
+                fix="run `s2p sensitivity` with the benchmark of the profile",
+            )
 
     def errors(self) -> dict[Skill, Errors]:
         """Skill → its wrong answers; skills without a cell that counts are left out."""

@@ -43,6 +43,8 @@ class Evidence:
     """There is a sensitivity file."""
     fold: int | None
     """The fold that the sensitivity file leaves out."""
+    model: str
+    """The sensitivity file's; "" without one."""
 
 
 def evidence_of(
@@ -50,7 +52,7 @@ def evidence_of(
 ) -> Evidence:
     """`least`: errors that a specialist, and that a sensitivity file, must have judged before they count.
 
-    Raises ConfigError for a sensitivity file of another model or benchmark.
+    Raises ConfigError for a sensitivity file of another benchmark.
     """
     errors: Mapping[Skill, Errors] = {}
     if sensitivity is not None:
@@ -63,6 +65,7 @@ def evidence_of(
         contrasted=bool(contrasts),
         looked=sensitivity is not None,
         fold=sensitivity.fold if sensitivity is not None else None,
+        model=sensitivity.model if sensitivity is not None else "",
     )
 
 

@@ -133,10 +133,15 @@ def _claim(config: LoopConfig, out: Path) -> None:
         write_json(path, {"identity": identity, "config": dump(config)})
 
 
+def change_of(config: LoopConfig, number: int) -> LaterRound:
+    """What differs in round `number` (0, 1, …); nothing does in the first."""
+    return config.later[min(number, len(config.later)) - 1] if number and config.later else LaterRound()
+
+
 def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     """One round. None: nothing weak enough to work on."""
     config, number = run.config, _number(folder)
-    change = config.later[min(number, len(config.later)) - 1] if number and config.later else LaterRound()
+    change = change_of(config, number)
     arms = config.arms if change.arms is None else change.arms
     controls = config.controls if change.controls is None else change.controls
     before = _before(run, folder, model)

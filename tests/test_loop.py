@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import yaml
 
-from finetune.rounds import LoopConfig, loop
+from finetune import rounds
+from finetune.rounds import LaterRound, LoopConfig, change_of, loop
 from synth.config import load_config
 from synth.diagnosis.reading import load_outcomes
 from synth.errors import RunError
+from synth.plan import PlanOptions
 from tests.conftest import ROOT
 from tests.scenes import benchmark_folder, folder_with_truth
 
@@ -112,6 +114,17 @@ def test_other_settings_in_the_same_folder_are_refused(config: LoopConfig, run: 
         loop(config.model_copy(update={"seed": 9}), run)
 
 
+def test_a_finished_loop_takes_a_further_round(config: LoopConfig, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """How many rounds there are, and how many arms train at a time, changes nothing of the rounds that are there."""
+    monkeypatch.chdir(ROOT)
+    settled = (run / "round-00" / "train" / "train_record.json").stat().st_mtime_ns
+    longer = config.model_copy(update={"rounds": 2, "workers": 1})
+    monkeypatch.setattr(rounds, "merge_adapter", lambda *_: (_ for _ in ()).throw(RunError("a second round begins")))
+    with pytest.raises(RunError, match="a second round begins"):
+        loop(longer, run)
+    assert (run / "round-00" / "train" / "train_record.json").stat().st_mtime_ns == settled
+
+
 def test_a_gate_that_says_no_stops_the_loop(config: LoopConfig, run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Three steps teach nothing; a gate that wants an improvement must say so."""
     monkeypatch.chdir(ROOT)
@@ -121,6 +134,13 @@ def test_a_gate_that_says_no_stops_the_loop(config: LoopConfig, run: Path, monke
     assert not last.gate_passed and any("no evidence that it improved" in reason for reason in last.gate_reasons)
     comparison = json.loads((run / "round-00" / "comparison.json").read_text(encoding="utf-8"))
     assert comparison["gate"]["passed"] is False
+
+
+def test_later_rounds_may_differ_and_the_last_word_stays(config: LoopConfig) -> None:
+    second, third = LaterRound(train={"lora_scope": "all"}, arms={}), LaterRound(plan=PlanOptions(budget=9))
+    several = config.model_copy(update={"rounds": 5, "later": (second, third)})
+    assert [change_of(several, number) for number in range(5)] == [LaterRound(), second, third, third, third]
+    assert change_of(config, 3) == LaterRound()
 
 
 def test_trl_trains_on_the_folder_as_it_is(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import takewhile
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ from pydantic import Field
 
 from synth.config import Config, PluginChoice, digest, load_config, parse_overrides, resolve
 from synth.errors import ConfigError
+from synth.findings import Plan, Quota
 from synth.plugins import SOURCES, TASKS, load, names
 from tests.conftest import ROOT
 
@@ -135,14 +137,16 @@ def test_every_shipped_config_loads(path: Path) -> None:
     from synth.diagnosing import SpecialistConfig
     from synth.recipe import Recipe, quotas_of, resolve_recipe
 
-    text = path.read_text(encoding="utf-8")
-    assert text.startswith("#"), "the first line says what it is and the command that runs it"
-    if "s2p loop" in text.splitlines()[0] + text.splitlines()[1]:
-        loop = load_config(path, LoopConfig)
-        resolve_recipe(loop.generate.model_copy(update={"guard": loop.generate.guard}), quotas_of(loop.generate, None))
-    elif "s2p train" in text.splitlines()[0] + text.splitlines()[1]:
+    lines = path.read_text(encoding="utf-8").splitlines()
+    head = " ".join(takewhile(lambda line: line.startswith("#"), lines))
+    assert "s2p " in head, "the first lines say what it is and the command that runs it"
+    if "s2p loop" in head:
+        recipe = load_config(path, LoopConfig).generate
+        quotas = [Quota(task=name, skill=load(TASKS, name).skills[0], n=1, why="") for name in recipe.tasks]
+        resolve_recipe(recipe, quotas_of(recipe, Plan(quotas=tuple(quotas))))
+    elif "s2p train" in head:
         load_config(path, TrainConfig)
-    elif "s2p diagnose" in text.splitlines()[1]:
+    elif "s2p diagnose" in head:
         assert load_config(path, SpecialistConfig).depth is not None
     else:
         recipe = load_config(path, Recipe)

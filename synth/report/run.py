@@ -183,9 +183,13 @@ def _also(facts: Round, rows: list[Row], taught: list[Row], arms: tuple[Arm, ...
         yield f"There is no evidence of a loss on {many}; the largest change is {far.title} {points(far.cell.delta)}."
     for arm in arms:
         shown = [row for row in arm.rows if row.role == "target"] or list(arm.rows[:1])
-        moved = "; ".join(f"{row.title} {points(row.cell.delta)} points, p = {p_value(row.cell.p)}" for row in shown)
+        moved = "; ".join(f"{row.title} {points(row.cell.delta)} points, p = {_p(row)}" for row in shown)
         if moved:
             yield f"Control arm {arm.title.lower()}: {moved}."
+
+
+def _p(row: Row) -> str:
+    return p_value(row.cell.p if row.cell.p_holm is None else row.cell.p_holm)
 
 
 def _others(rows: list[Row], taught: list[Row]) -> list[Row]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeAlias
 
@@ -106,10 +106,11 @@ class Trainings:
             "control": control,
             "seed": self.seed if seed is None else seed,
         }
-        real = base == self.folder
         measures = self.measures
-        if not real:  # an arm shows the spread or the size of a gain; whether the model looks is asked of the real one
-            measures = Measures(benchmark=measures.benchmark, evaluate=measures.evaluate, sensitivity=None)
+        if (
+            base != self.folder
+        ):  # an arm shows the size or the spread of a gain; only the real model is asked if it looks
+            measures = replace(measures, sensitivity=None)
         return Arm(
             train=validate(settings, TrainConfig, f"{base.parent.name}.{base.name}.train"),
             measures=measures,

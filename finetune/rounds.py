@@ -145,7 +145,8 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     arms = config.arms if change.arms is None else change.arms
     controls = config.controls if change.controls is None else change.controls
     before = _before(run, folder, model)
-    plan = _plan(run, folder, model, before, change.plan or config.plan)
+    _look(run, folder, model)
+    plan = _plan(run, folder, before, change.plan or config.plan)
     targets = [quota.skill for quota in plan.quotas if quota.role == "target"]
     if not targets:
         run.reporter.stage("nothing weak enough to plan for", 1, 1)
@@ -189,27 +190,31 @@ def _round(run: _Run, folder: Path, model: str) -> Comparison | None:
     return comparison
 
 
-def _plan(run: _Run, folder: Path, model: str, before: Sequence[Outcome], options: PlanOptions) -> Plan:
+def _look(run: _Run, folder: Path, model: str) -> None:
+    """Measure the sensitivity before the round, where it is asked for."""
+    asked, where = run.config.sensitivity, folder / "before" / "sensitivity"
+    if asked is not None and not (where / "sensitivity.json").exists():
+        respondent = LocalModel(model, None, run.config.evaluate)
+        sensitivity(respondent, run.data, where, asked, run.config.evaluate, run.reporter)
+
+
+def _plan(run: _Run, folder: Path, before: Sequence[Outcome], options: PlanOptions) -> Plan:
     """The fifth that this round holds out has no say in what is planned."""
-    looked = _looked(run, folder, model, before)
     path = folder / "plan.json"
     if not path.exists():
         profile = make_profile(before, run.benchmark, round_number=_number(folder))
-        save_plan(path, make_plan(profile, options, load_all(TASKS), sensitivity=looked))
+        errors = _errors(run, folder, before)
+        save_plan(path, make_plan(profile, options, load_all(TASKS), sensitivity=errors))
     return load_plan(path)
 
 
-def _looked(run: _Run, folder: Path, model: str, before: Sequence[Outcome]) -> SensitivityFile | None:
-    """Whether the model's errors are blind, by the items that the plan may use; None where it is not to be measured."""
-    asked, where = run.config.sensitivity, folder / "before" / "sensitivity"
+def _errors(run: _Run, folder: Path, before: Sequence[Outcome]) -> SensitivityFile | None:
+    """Whether the model's errors are blind, by the items that the plan may use; None where it was not measured."""
+    asked, number = run.config.sensitivity, _number(folder)
     if asked is None:
         return None
-    if not (where / "sensitivity.json").exists():
-        respondent = LocalModel(model, None, run.config.evaluate)
-        sensitivity(respondent, run.data, where, asked, run.config.evaluate, run.reporter)
-    number = _number(folder)
     planned = {outcome.item_id for outcome in planning(before, number)}
-    seen = [it for it in load_seen(where) if it.outcome.item_id in planned]
+    seen = [it for it in load_seen(folder / "before" / "sensitivity") if it.outcome.item_id in planned]
     return errors_of(seen, asked, run.data.name, fold_for_round(number))
 
 

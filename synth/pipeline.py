@@ -331,7 +331,6 @@ def _rank(run: _Run, identity: str) -> Ranked:
     """The photos that the run goes on with: all, unless the recipe asks for those that promise most."""
     if isinstance(run.ranking, Unranked):
         return Ranked(kept=tuple(run.items))
-    size = run.recipe.output.images_per_shard
     specs = [
         RankSpec(
             source=run.recipe.source,
@@ -339,10 +338,10 @@ def _rank(run: _Run, identity: str) -> Ranked:
             cache=run.recipe.perception.cache,
             run=identity,
             number=number,
-            items=tuple(run.items[start : start + size]),
+            items=chunk,
             folder=run.work,
         )
-        for number, start in enumerate(range(0, len(run.items), size))
+        for number, chunk in enumerate(_chunks(run))
     ]
     _run_all(run, "ranking images", rank_shard, [s for s in specs if not s.path.exists()], len(specs))
     forget()
@@ -362,9 +361,13 @@ def _low(ranked: Ranked, identity: str) -> ShardNote:
     )
 
 
-def _specs(run: _Run, identity: str, guarded: _Guarded | None) -> list[ShardSpec]:
+def _chunks(run: _Run) -> list[tuple[SourceItem, ...]]:
     size = run.recipe.output.images_per_shard
-    chunks = [tuple(run.items[start : start + size]) for start in range(0, len(run.items), size)]
+    return [tuple(run.items[start : start + size]) for start in range(0, len(run.items), size)]
+
+
+def _specs(run: _Run, identity: str, guarded: _Guarded | None) -> list[ShardSpec]:
+    chunks = _chunks(run)
     partners = partners_of(run.recipe, run.stages, run.items)
     return [
         ShardSpec(

@@ -54,7 +54,8 @@ class TaskConfig(Config):
     role: Literal["target", "replay"] = "target"
     contrast: float = Field(default=0.0, ge=0, le=1)
     """Share of the pairs that come as contrast pairs: one photo, the same words, the marks' letters exchanged and so
-    the other answer. Only of skills that ask about two lettered marks; with a plan file the plan's shares count."""
+    the other answer. Only of skills that ask about two lettered marks. With a plan file: of its targets, where the plan
+    asks for less."""
     options: dict[str, object] = Field(default_factory=dict)
 
 

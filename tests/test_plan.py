@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import get_args
@@ -50,6 +50,13 @@ def task(name: str, *skills: Skill) -> Task:
     return Task(
         name=name, version=1, skills=skills, needs=(), options=PluginOptions, generate=generate, recompute=recompute
     )
+
+
+def refused(read: Callable[[Path], object], path: Path, text: str, message: str) -> None:
+    path.write_text(text, encoding="utf-8")
+    with pytest.raises(ConfigError, match=message) as caught:
+        read(path)
+    assert caught.value.where == str(path)
 
 
 def skill(
@@ -369,11 +376,7 @@ def test_round_trip(tmp_path: Path) -> None:
     ],
 )
 def test_wrong_plans_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "plan.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=message) as caught:
-        load_plan(path)
-    assert caught.value.where == str(path)
+    refused(load_plan, tmp_path / "plan.json", text, message)
 
 
 def test_options_are_strict() -> None:
@@ -563,11 +566,7 @@ def test_a_held_out_fold_is_told_apart_from_what_was_looked_at(tmp_path: Path) -
     ],
 )
 def test_wrong_sensitivity_files_are_refused(tmp_path: Path, text: str, message: str) -> None:
-    path = tmp_path / "sensitivity.json"
-    path.write_text(text, encoding="utf-8")
-    with pytest.raises(ConfigError, match=message) as caught:
-        load_sensitivity(path)
-    assert caught.value.where == str(path)
+    refused(load_sensitivity, tmp_path / "sensitivity.json", text, message)
 
 
 def test_the_kinds_of_region_are_those_of_the_measurement() -> None:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from markupsafe import Markup
 
 from synth.report.bands import in_order
-from synth.report.html import Estimate, Tone, dumbbell, p_value, percent, points, share_bar, spoken, words
+from synth.report.html import Estimate, Tone, corrected, dumbbell, p_value, percent, points, share_bar, spoken, words
 from synth.report.lines import Chart, Dot, Series, shares
 from synth.report.reading import Round
 from synth.report.records import Answer, Cell, Level, QuotaLine
@@ -119,10 +119,10 @@ def tone_of(verdict: str) -> Tone:
 def sentence_of(row: Row, where: str = "") -> str:
     """What happened to a skill, with its numbers, as one sentence. `where`: extra words behind the number of items."""
     cell = row.cell
-    p = cell.p if cell.p_holm is None else cell.p_holm
-    corrected = "" if cell.p_holm is None else " after correction for the number of skills"
+    p = corrected(cell.p, cell.p_holm)
+    how = "" if cell.p_holm is None else " after correction for the number of skills"
     interval = "" if cell.low is None else f"95% interval {points(cell.low)} to {points(cell.high)}, "
-    change = f"{points(cell.delta)} points ({interval}p = {p_value(p)}{corrected})"
+    change = f"{points(cell.delta)} points ({interval}p = {p_value(p)}{how})"
     n = "" if cell.n is None else f" on {cell.n:,} held-out questions{where}"
     if row.tone == "flat":
         span = f"{percent(cell.before)} before, {percent(cell.after)} after"

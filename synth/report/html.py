@@ -100,6 +100,11 @@ def points(value: float | None) -> str:
     return f"{'+' if rounded > 0 else MINUS if rounded < 0 else '±'}{abs(rounded):.1f}"
 
 
+def corrected(p: float | None, p_holm: float | None) -> float | None:
+    """The p to tell: corrected for the number of tests where it was."""
+    return p if p_holm is None else p_holm
+
+
 def p_value(value: float | None) -> str:
     """0.0123 → "0.012", 2e-28 → "2 × 10⁻²⁸"."""
     if value is None or not math.isfinite(value):

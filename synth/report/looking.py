@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from markupsafe import Markup, escape
 
 from synth.report.changes import role_of, tone_of
-from synth.report.html import Tone, nats, p_value, percent, svg, words
+from synth.report.html import Tone, corrected, nats, p_value, percent, svg, words
 from synth.report.reading import Round
 from synth.report.records import SkillLooks
 
 REGIONS = {
-    "marks": "the marked places",
     "around_marks": "the marked places",
     "with_marks": "the marked places with their marks",
     "boxes": "the boxes that the benchmark gives",
@@ -68,7 +67,7 @@ def _sentences(it: SkillLooks) -> Iterable[str]:
     if it.net_delta is None or it.net_before is None or it.net_after is None:
         yield "Not tested: no part of the picture is known to be the one that matters."
     else:
-        p = it.p if it.p_holm is None else it.p_holm
+        p = corrected(it.p, it.p_holm)
         interval = "" if it.low is None else f", 95% interval {nats(it.low, sign=True)} to {nats(it.high, sign=True)}"
         change = f"from {nats(it.net_before)} to {nats(it.net_after)} nats ({nats(it.net_delta, sign=True)}{interval}"
         said = {

@@ -34,7 +34,7 @@ from synth.report.changes import (
     sentence_of,
     splits_of,
 )
-from synth.report.html import axis, p_value, points, render, share_bar, words
+from synth.report.html import axis, corrected, p_value, points, render, share_bar, words
 from synth.report.looking import QUADRANTS, Look, looks_of
 from synth.report.overview import overview_of
 from synth.report.reading import Round, Run, read_run, to_example
@@ -183,13 +183,12 @@ def _also(facts: Round, rows: list[Row], taught: list[Row], arms: tuple[Arm, ...
         yield f"There is no evidence of a loss on {many}; the largest change is {far.title} {points(far.cell.delta)}."
     for arm in arms:
         shown = [row for row in arm.rows if row.role == "target"] or list(arm.rows[:1])
-        moved = "; ".join(f"{row.title} {points(row.cell.delta)} points, p = {_p(row)}" for row in shown)
+        moved = "; ".join(
+            f"{row.title} {points(row.cell.delta)} points, p = {p_value(corrected(row.cell.p, row.cell.p_holm))}"
+            for row in shown
+        )
         if moved:
             yield f"Control arm {arm.title.lower()}: {moved}."
-
-
-def _p(row: Row) -> str:
-    return p_value(row.cell.p if row.cell.p_holm is None else row.cell.p_holm)
 
 
 def _others(rows: list[Row], taught: list[Row]) -> list[Row]:

@@ -1,10 +1,11 @@
 """Did a model learn to look? Visual sensitivity before and after a training, paired on the same items.
 
-Three measures, each with its own test: how far the answer depends on the marked places beyond places that do not matter
-(net KL, nats; a more decided model has more to lose by a blur, which is why the same blur elsewhere is taken off); on
-how many items it does, by each model's own threshold (a mean of divergences is moved by few items); and, where the
-marks' letters can be exchanged, whether the answer is right both before and after the exchange (no letter habit and no
-cue of the picture gets there). The verdict is on the first.
+Two measures with a verdict each, tested as one family. How far the answer depends on the marked places beyond places
+that do not matter (net KL, nats; a more decided model has more to lose by a blur, which is why the same blur elsewhere
+is taken off): it has no direction, so a model that guesses by whatever is there scores high, too. And, where the marks'
+letters can be exchanged, whether the answer is right both before and after the exchange: no letter habit and no cue of
+the picture gets there. A third, without a verdict: on how many items the answer depends on those places, by each
+model's own threshold (a mean of divergences is moved by few items).
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import numpy as np
 from pydantic import TypeAdapter
@@ -30,6 +31,7 @@ from synth.geometry import generator
 from synth.types import JsonValue, Skill
 
 SIGN_FLIPS = 10_000
+Verdict: TypeAlias = Literal["rose", "fell", "no evidence", "not tested"]
 _EFFECT = TypeAdapter(Effect)
 
 
@@ -50,15 +52,19 @@ class Looking:
     p: float | None
     """Two-sided permutation test: the sign of each group's change is drawn anew."""
     p_holm: float | None
+    verdict: Verdict
+    """On the net KL."""
     sensitive_p: float | None
     """Exact McNemar test of "sensitive", by each model's own threshold; None without irrelevant places."""
     swap_p: float | None
     """Exact McNemar test of "right before and after the exchange"; None where letters cannot be exchanged."""
-    verdict: Literal["rose", "fell", "no evidence", "not tested"]
+    swap_p_holm: float | None
+    follows: Verdict
+    """On that."""
 
 
 def looking_of(before: Sequence[Seen], after: Sequence[Seen], alpha: float, seed: int) -> tuple[Looking, ...]:
-    """One line a kind of region and skill; the tests of all lines are one family (Holm).
+    """One line a kind of region and skill; the tests of both measures of all lines are one family (Holm).
 
     Raises RunError where the items differ.
     """
@@ -71,8 +77,12 @@ def looking_of(before: Sequence[Seen], after: Sequence[Seen], alpha: float, seed
     old_cells = {(cell.region, cell.skill): cell for cell in cells_of(before, alpha, seed)}
     new_cells = {(cell.region, cell.skill): cell for cell in cells_of(after, alpha, seed)}
     lines = [_line(old_cells[key], new_cells[key], members, seed) for key, members in sorted(pairs.items())]
-    corrected = iter(holm([line.p for line in lines if line.p is not None]))
-    return tuple(line if line.p is None else _judged(line, next(corrected), alpha) for line in lines)
+    asked = [p for line in lines for p in (line.p, line.swap_p)]
+    found = iter(holm([p for p in asked if p is not None]))
+    corrected = [None if p is None else next(found) for p in asked]
+    return tuple(
+        _judged(line, p, swap_p, alpha) for line, p, swap_p in zip(lines, corrected[::2], corrected[1::2], strict=True)
+    )
 
 
 def _line(before: GroundingCell, after: GroundingCell, pairs: Sequence[tuple[Seen, Seen]], seed: int) -> Looking:
@@ -94,9 +104,11 @@ def _line(before: GroundingCell, after: GroundingCell, pairs: Sequence[tuple[See
         high=high,
         p=sign_flip_test(deltas, groups, rng) if held else None,
         p_holm=None,
+        verdict="not tested",
         sensitive_p=_mcnemar(flags) if before.calibrated and after.calibrated else None,
         swap_p=_mcnemar(swapped) if swapped else None,
-        verdict="not tested",
+        swap_p_holm=None,
+        follows="not tested",
     )
 
 
@@ -122,11 +134,15 @@ def sign_flip_test(deltas: Sequence[float], groups: Sequence[str], rng: np.rando
     return (1 + extreme) / (1 + SIGN_FLIPS)
 
 
-def _judged(line: Looking, p: float, alpha: float) -> Looking:
-    verdict: Literal["rose", "fell", "no evidence"] = "no evidence"
-    if p < alpha and line.low is not None and line.high is not None:
+def _judged(line: Looking, p: float | None, swap_p: float | None, alpha: float) -> Looking:
+    """With the corrected p of both measures and what they say; None: not tested."""
+    verdict: Verdict = "not tested" if p is None else "no evidence"
+    if p is not None and p < alpha and line.low is not None and line.high is not None:
         verdict = "rose" if line.low > 0 else "fell" if line.high < 0 else "no evidence"
-    return replace(line, p_holm=p, verdict=verdict)
+    follows: Verdict = "not tested" if swap_p is None else "no evidence"
+    if swap_p is not None and swap_p < alpha and line.before.swap is not None and line.after.swap is not None:
+        follows = "rose" if line.after.swap.both_right > line.before.swap.both_right else "fell"
+    return replace(line, p_holm=p, verdict=verdict, swap_p_holm=swap_p, follows=follows)
 
 
 def looking_json(lines: Sequence[Looking]) -> dict[str, JsonValue]:
@@ -155,6 +171,8 @@ def looking_json(lines: Sequence[Looking]) -> dict[str, JsonValue]:
             "swap_both_before": None if a.swap is None else a.swap.both_right,
             "swap_both_after": None if b.swap is None else b.swap.both_right,
             "swap_p": line.swap_p,
+            "swap_p_holm": line.swap_p_holm,
+            "follows": line.follows,
             "quadrants_before": {str(name): n for name, n in a.quadrants.items()},
             "quadrants_after": {str(name): n for name, n in b.quadrants.items()},
             "threshold_before": a.threshold,

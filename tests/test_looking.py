@@ -19,7 +19,7 @@ from finetune.sensitivity import SensitivityOptions
 from finetune.train import TrainSettings
 from synth.config import PluginChoice
 from synth.diagnosis.reading import write_outcomes
-from synth.diagnosis.statistics import mcnemar_power
+from synth.diagnosis.statistics import holm, mcnemar_power
 from synth.errors import RunError
 from synth.types import Skill
 from tests.test_sensitivity import seen
@@ -36,15 +36,20 @@ def measured(kl: float, swap: Effect, n: int = 24, scatter: float = 0.001) -> li
 def test_a_model_that_began_to_look_is_told_from_one_that_did_not() -> None:
     (line,) = looking_of(measured(0.1, KEPT), measured(0.9, FLIPPED, scatter=0.002), 0.05, 0)
     assert line.verdict == "rose" and line.net_delta == pytest.approx(0.8, abs=0.02)
-    assert line.low < line.net_delta < line.high and line.p_holm == line.p < 0.001
+    assert line.low < line.net_delta < line.high and line.p < line.p_holm < 0.001
     assert line.before.sensitive == 13 / 24 and line.after.sensitive == 1
     assert line.sensitive_p == pytest.approx(2 * 0.5**11), "eleven items became sensitive, none ceased to be"
     assert line.before.swap.both_right == 0 and line.after.swap.both_right == 0.5
     assert line.swap_p == pytest.approx(2 * 0.5**12), "twelve items became right both ways, none fell"
+    assert line.follows == "rose" and (line.p_holm, line.swap_p_holm) == tuple(holm([line.p, line.swap_p])), (
+        "both measures are one family"
+    )
     (same,) = looking_of(measured(0.4, FLIPPED), measured(0.4, FLIPPED), 0.05, 0)
     assert same.verdict == "no evidence" and same.net_delta == 0 and same.p == 1 and same.swap_p == 1
     (lost,) = looking_of(measured(0.9, FLIPPED), measured(0.1, KEPT), 0.05, 0)
-    assert lost.verdict == "fell"
+    assert lost.verdict == "fell" and lost.follows == "fell"
+    (alone,) = looking_of(measured(0.4, KEPT), measured(0.4, FLIPPED), 0.05, 0)
+    assert (alone.verdict, alone.follows) == ("no evidence", "rose"), "more right both ways without a larger divergence"
 
 
 def test_a_blur_that_hurts_everywhere_alike_is_no_look() -> None:

@@ -40,6 +40,8 @@ LOOK = {
     "swap_both_before": 0.11,
     "swap_both_after": 0.66,
     "swap_p": 1e-20,
+    "swap_p_holm": 3e-20,
+    "follows": "rose",
     "quadrants_before": {"grounded_right": 40, "blind_right": 60, "misreads": 20, "blind_wrong": 80},
     "quadrants_after": {"grounded_right": 120, "blind_right": 40, "misreads": 30, "blind_wrong": 10},
     "verdict": "rose",
@@ -182,7 +184,8 @@ def test_looking_before_and_after(folder, tmp_path):
         "depend more on the places that matter than before training, from 0.012 to 0.35 nats "
         "(+0.34, 95% interval +0.28 to +0.41, p = 2 × 10⁻⁴)" in text
     )
-    assert "the answer followed in 75.0% of 180 questions (20.0% before), and it was right both times in 66.0%" in text
+    assert "the answer followed in 75.0% of 180 questions (20.0% before). It was right both times more often" in text
+    assert "than before training: in 66.0% of them (11.0% before, p = 3 × 10⁻²⁰)" in text
     assert text.index("Relative depth") < text.index("All skills in numbers") < text.index("Left or right")
     assert page.all("svg", **{"class": "chart quadrants"})[0]["aria-label"].count("looks, right") == 2
 
@@ -202,7 +205,11 @@ def test_quadrants_are_to_scale_and_complete(folder, tmp_path):
 def test_looking_says_what_was_found_and_no_more(folder, tmp_path, verdict):
     nothing = dict.fromkeys(LOOK) | {"quadrants_before": LOOK["quadrants_before"]}
     nothing |= {"quadrants_after": LOOK["quadrants_after"]}
-    changed = LOOK | {"verdict": verdict} if verdict != "not tested" else nothing | {"verdict": verdict, "region": ""}
+    changed = (
+        LOOK | {"verdict": verdict}
+        if verdict != "not tested"
+        else nothing | {"verdict": verdict, "follows": verdict, "region": ""}
+    )
     dump(folder / "sensitivity.json", {"skills": {"relative_depth": changed}})
     page = report_of(folder, tmp_path)
     text = section(page, "Does it look?", "The control arm: was it the data?")

@@ -38,6 +38,9 @@ class Look:
     facts: SkillLooks
     region: str
     tone: Tone
+    """Of the effect of the place."""
+    follows_tone: Tone
+    """Of the exchange of letters."""
     sentences: tuple[str, ...]
     bars: Markup
     """Quadrants before and after; "" where they are not on record, or no place elsewhere says what "looks" means."""
@@ -54,6 +57,7 @@ def looks_of(facts: Round, roles: Mapping[str, str] | None) -> tuple[Look, ...]:
             facts=it,
             region=REGIONS.get(it.region, it.region.replace("_", " ")),
             tone=tone_of(it.verdict),
+            follows_tone=tone_of(it.follows),
             sentences=tuple(_sentences(it)),
             bars=_bars(it, words(name)),
             taught=role_of(roles, name) in ("target", ""),
@@ -86,18 +90,28 @@ def _sentences(it: SkillLooks) -> Iterable[str]:
             f"The places that matter counted for more than others in {percent(it.superiority_after)} of the "
             f"comparisons ({percent(it.superiority_before)} before; 50% is no difference)."
         )
-    if it.swap_before is not None and it.swap_after is not None:
-        n = "" if it.swap_n is None else f" of {it.swap_n:,}"
-        both = ""
-        if it.swap_both_before is not None and it.swap_both_after is not None:
-            both = (
-                f", and it was right both times in {percent(it.swap_both_after)} ({percent(it.swap_both_before)} before"
-            )
-            both += ")" if it.swap_p is None else f", p = {p_value(it.swap_p)})"
-        yield (
-            f"When the marks exchanged their letters, the answer followed in {percent(it.swap_after)}{n} questions "
-            f"({percent(it.swap_before)} before){both}."
-        )
+    yield from _exchange(it)
+
+
+def _exchange(it: SkillLooks) -> Iterable[str]:
+    if it.swap_before is None or it.swap_after is None:
+        return
+    n = "" if it.swap_n is None else f" of {it.swap_n:,}"
+    yield (
+        f"When the marks exchanged their letters, the answer followed in {percent(it.swap_after)}{n} questions "
+        f"({percent(it.swap_before)} before)."
+    )
+    if it.swap_both_before is None or it.swap_both_after is None:
+        return
+    p = corrected(it.swap_p, it.swap_p_holm)
+    said = {
+        "up": "It was right both times more often than before training",
+        "down": "It was right both times less often than before training",
+        "flat": "There is no evidence that it is right both times more often, or less often, than before training",
+        "": "It was right both times",  # a record older than this verdict
+    }[tone_of(it.follows) if it.follows else ""]
+    told = "" if p is None else f", p = {p_value(p)}"
+    yield f"{said}: in {percent(it.swap_both_after)} of them ({percent(it.swap_both_before)} before{told})."
 
 
 def _bars(it: SkillLooks, title: str) -> Markup:

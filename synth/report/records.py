@@ -289,6 +289,9 @@ class SkillLooks(Record):
     swap_both_after: float | None = None
     swap_p: float | None = None
     """Of the change of right both times."""
+    swap_p_holm: float | None = None
+    follows: str = ""
+    """Verdict on that change."""
     sensitive_before: float | None = None
     sensitive_after: float | None = None
     """Share of questions whose answer depends on the place by more than 95 of 100 other places would make it."""

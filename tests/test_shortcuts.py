@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -23,6 +24,7 @@ from tests.scenes import folder_with_truth
 
 SIZES = ((640, 480), (480, 640), (128, 128))
 PER_GROUP = 8
+THINGS = ("sofa", "cup", "lamp", "bin", "globe", "vase", "table", "plant")
 OF_WORDS = ("text", "class_prior", "image_size", "image_file")
 
 
@@ -245,6 +247,43 @@ def test_thinning_leaves_nothing_to_guess(letters: str) -> None:
     assert thin(pairs[::-1], seed=0).left_out == thinned.left_out != thin(pairs, seed=1).left_out
 
 
+def named(k: int, rng: np.random.Generator) -> Asked:
+    """What is it? The sofa, the largest thing, is right twice as often as any other and offered as often as others."""
+    others = [thing for thing in THINGS if thing != "sofa"]
+    right = "sofa" if rng.uniform() < 0.25 else others[int(rng.integers(len(others)))]
+    wrong = [thing for thing in THINGS if thing != right]
+    options = tuple(
+        np.array([right, *(wrong[i] for i in rng.permutation(len(wrong))[:3])])[rng.permutation(4)].tolist()
+    )
+    return replace(
+        worded(k, rng),
+        skill="object_at_mark",
+        subjects=(),
+        choices=options,
+        options=options,
+        answer=options.index(right),
+    )
+
+
+def hinted(k: int, rng: np.random.Generator) -> Asked:
+    """Yes or no, right half of the time each: cups are mostly there and lamps mostly not."""
+    pair = worded(k, rng)
+    likely = {"object cup": 0.8, "object lamp": 0.2, "object sofa": 0.5}[pair.subjects[0]]
+    return replace(pair, answer=pair.options.index("yes" if rng.uniform() < likely else "no"))
+
+
+@pytest.mark.parametrize("ask", [named, hinted])
+def test_thinning_leaves_no_class_prior(ask: Callable[[int, np.random.Generator], Asked]) -> None:
+    rng = generator(5, ask.__name__)
+    pairs = [ask(k, rng) for k in range(3200)]
+    assert {"class_prior", "text"} <= {leak.cue for leak in find_shortcuts(pairs).leaks}
+    left_out = thin(pairs, seed=0).left_out
+    kept = [pair for pair in pairs if pair.qa_id not in left_out]
+    found = find_shortcuts(kept)
+    assert not found.leaks and max(test.accuracy - test.chance for test in found.tests) < 0.03
+    assert len(kept) > 0.3 * len(pairs)
+
+
 def test_a_skill_can_be_exempt_from_thinning() -> None:
     pairs = [*leaky(600), *(replace(pair, qa_id=f"x{pair.qa_id}", skill="other") for pair in leaky(600))]
     thinned = thin(pairs, seed=0)
@@ -256,6 +295,7 @@ def test_a_skill_can_be_exempt_from_thinning() -> None:
 def test_thinning_takes_nothing_from_what_cannot_be_guessed() -> None:
     rng = generator(2, "fair")
     assert not thin([marked(k, rng) for k in range(2400)], seed=0).left_out
+    assert not thin([worded(k, rng) for k in range(2400)], seed=0).left_out
     assert not thin(leaky(60), seed=0).left_out, "too few to know"
 
 

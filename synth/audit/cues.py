@@ -25,6 +25,8 @@ _GRID = 4
 """Cells a side of the grid on which a solver learns where right marks lie."""
 _CONTENTS = 6
 """Options that are followed through the pictures' sizes: the commonest, such as yes and no or 1, 2, 3, 4."""
+_WORDS = 64
+"""Contents of options, alone or with a subject, that `contents` tells apart."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -271,6 +273,23 @@ def _by_content(facts: Callable[[Shown], tuple[float, float]]) -> Callable[[Sequ
         return np.asarray(out.reshape(*contents.shape[:2], -1))
 
     return columns
+
+
+def contents(pairs: Sequence[Asked]) -> Floats | None:
+    """What the options say, alone and with what the question is about: one column for each of the commonest.
+
+    `class_prior` as columns, for who needs to weigh it together with others. None where the options are marks.
+    """
+    if any(_marked(pair) for pair in pairs):
+        return None
+    words = [[_prior(pair, i) for i in range(len(pair.options))] for pair in pairs]
+    common = Counter(word for options in words for found in options for word in set(found)).most_common(_WORDS)
+    place = {word: k for k, (word, _) in enumerate(common)}
+    out = np.zeros((len(pairs), max(map(len, words)), len(place)))
+    for row, options in zip(out, words, strict=True):
+        for column, found in zip(row, options, strict=False):  # a pair may have fewer options than another
+            column[[place[word] for word in found if word in place]] = 1.0
+    return out
 
 
 def _area_and_aspect(picture: Shown) -> tuple[float, float]:

@@ -1,10 +1,11 @@
 """Leaves out pairs that could be answered without looking, so that what stays cannot.
 
 Strata make one cue even (lower is nearer). Marks lean on others as well: in a room what is near the picture's centre is
-far away, whatever its height. So a blind solver (`synth.audit.shortcuts`) learns from all candidates of a skill how
-likely each option is right, p_1 … p_m, and a pair whose right option has p is kept with probability min(p_1 … p_m) / p.
-Among the kept every option is then equally likely to be right, for all that the solver can see: what a propensity score
-does in a trial (Rosenbaum and Rubin 1983, Biometrika 70). Nothing is left out where the solver finds nothing.
+far away, whatever its height; and what is large is marked more often than it is a wrong option. So a blind solver
+(`synth.audit.shortcuts`) learns from all candidates of a skill how likely each option is right, p_1 … p_m, and a pair
+whose right option has p is kept with probability min(p_1 … p_m) / p. Among the kept every option is then equally likely
+to be right, for all that the solver can see: what a propensity score does in a trial (Rosenbaum and Rubin 1983,
+Biometrika 70). Nothing is left out where the solver finds nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from synth.audit.cues import CUES, Asked, Floats
+from synth.audit.cues import CUES, Asked, Floats, contents
 from synth.audit.shortcuts import FOLDS, SLACK, fold_of_each, weigh
 from synth.types import Drop
 
@@ -92,6 +93,8 @@ def _columns(pairs: Sequence[Asked]) -> Floats | None:
         and pairs[0].skill not in cue.is_the_question
         and (columns := cue.columns(pairs)) is not None
     ]
+    said = contents(pairs)
+    found += [said] if said is not None else []
     return np.concatenate(found, axis=2) if found else None
 
 

@@ -255,14 +255,10 @@ def named(k: int, rng: np.random.Generator) -> Asked:
     options = tuple(
         np.array([right, *(wrong[i] for i in rng.permutation(len(wrong))[:3])])[rng.permutation(4)].tolist()
     )
-    return replace(
-        worded(k, rng),
-        skill="object_at_mark",
-        subjects=(),
-        choices=options,
-        options=options,
-        answer=options.index(right),
+    pair = replace(
+        worded(k, rng), skill="object_at_mark", choices=options, options=options, answer=options.index(right)
     )
+    return replace(pair, subjects=(), pictures=(Shown(width=128, height=128, size=9000),))
 
 
 def hinted(k: int, rng: np.random.Generator) -> Asked:

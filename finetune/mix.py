@@ -24,8 +24,9 @@ if TYPE_CHECKING:
 
 BANDS = 3
 """Stages of the staged curriculum."""
-TAUGHT_LATE = 0.05
-"""Share of what is taught that curriculum taught_first keeps for the time of replay."""
+TAUGHT_LATE = 1 / 3
+"""Share of what is taught that curriculum taught_first keeps for the time of replay: with a twentieth the built-in model
+forgot the skill again."""
 
 
 class Replayed(Config):

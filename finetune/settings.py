@@ -109,8 +109,8 @@ class TrainSettings(Config):
     max_grad_norm: float = Field(1.0, gt=0)
     curriculum: Curriculum = "none"
     """sorted: by difficulty within a skill, easy rows first; staged: three bands, easy first, each shuffled;
-    taught_first: 19 in 20 rows of what is taught, then replay with the rest of them. The order is the same in every
-    epoch. none: shuffled anew each epoch."""
+    taught_first: two thirds of what is taught, then replay with the rest of it. The order is the same in every epoch.
+    none: shuffled anew each epoch."""
     replay: ReplayOptions | None = None
     dev: DevOptions | None = None
     precision: Precision = "auto"

@@ -101,7 +101,7 @@ def test_what_is_taught_comes_before_what_is_rehearsed() -> None:
     )
     order = ordered(table, "taught_first", 0)
     assert sorted(order["qa_id"]) == sorted(table["qa_id"]), "each row once"
-    assert order["role"][:38] == ["target"] * 38 and Counter(order["role"][38:]) == {"target": 2, "replay": 60}
+    assert order["role"][:27] == ["target"] * 27 and Counter(order["role"][27:]) == {"target": 13, "replay": 60}
     assert order["qa_id"] == ordered(table, "taught_first", 0)["qa_id"] != ordered(table, "taught_first", 1)["qa_id"]
     for nothing in (table.remove_columns("role"), table.filter(lambda row: row["role"] == "target")):
         with pytest.raises(DatasetError, match="no row is replay"):

@@ -25,8 +25,10 @@ if TYPE_CHECKING:
 BANDS = 3
 """Stages of the staged curriculum."""
 TAUGHT_LATE = 1 / 3
-"""Share of what is taught that curriculum taught_first keeps for the time of replay: with a twentieth the built-in model
-forgot the skill again."""
+"""Share of what is taught that curriculum taught_first keeps for the time of replay.
+
+With a twentieth the built-in model forgot the skill again.
+"""
 
 
 class Replayed(Config):

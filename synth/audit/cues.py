@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from sys import intern
 from typing import TypeAlias
 
 import numpy as np
@@ -25,11 +26,11 @@ _GRID = 4
 """Cells a side of the grid on which a solver learns where right marks lie."""
 _CONTENTS = 6
 """Options that are followed through the pictures' sizes: the commonest, such as yes and no or 1, 2, 3, 4."""
-_WORDS = 64
+_WORDS = 32
 """Contents of options, alone or with a subject, that `contents` tells apart."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Shown:
     """One picture of a question, without its pixels."""
 
@@ -44,7 +45,7 @@ class Shown:
     """Where each mark was drawn, in the order of the marks; empty where it was not drawn yet."""
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True, slots=True)
 class Asked:
     """A question with its answer, as far as it can be known without looking."""
 
@@ -83,6 +84,7 @@ def asked_of(qa: QA, size: tuple[int, int], group: str, n_bytes: int = 0) -> Ask
     """A candidate on a photo of this size (width, height); its marks are not drawn yet.
 
     `n_bytes` is the photo's own file where that is what is shown. A second picture has the size that the measures tell.
+    A run holds all its candidates so: words that many share are held once.
     """
     other = qa.provenance.measures.get("pair_size_px")
     second = (int(str(other[0])), int(str(other[1]))) if isinstance(other, Sequence) and len(other) == 2 else size
@@ -92,12 +94,12 @@ def asked_of(qa: QA, size: tuple[int, int], group: str, n_bytes: int = 0) -> Ask
         pictures.append(Shown(width=width, height=height, size=n_bytes, marks=panel.marks))
     return Asked(
         qa_id=qa.qa_id,
-        task=qa.task,
-        skill=str(qa.skill),
-        group=group or qa.image_id,
-        question=qa.question,
-        choices=qa.choices,
-        options=qa.provenance.options,
+        task=intern(qa.task),
+        skill=intern(str(qa.skill)),
+        group=intern(group or qa.image_id),
+        question=intern(qa.question),
+        choices=tuple(map(intern, qa.choices)),
+        options=tuple(map(intern, qa.provenance.options)),
         answer=LETTERS.index(qa.answer),
         subjects=subjects_of(qa.provenance.measures),
         pictures=tuple(pictures),

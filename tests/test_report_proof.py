@@ -374,3 +374,16 @@ def test_new_sections_escape_everything(folder, tmp_path):
     dump(folder / "comparison.json", compared)
     training(folder / "arms" / "seed_1", {HOSTILE: HOSTILE}, control=HOSTILE)
     assert HOSTILE in report_of(folder, tmp_path).text
+
+
+def test_the_headline_holds_the_gain_against_the_control_that_gained_most(folder, tmp_path):
+    data = comparison()
+    beyond = {"advantage": cell(600, 0.55, 0.805, 1e-9, "improved")}
+    gains = {"shuffled": 0.51, "grey": 0.55, "other": 0.52}
+    data["controls"] = {
+        name: {"relative_depth": cell(600, 0.518, after, 0.2, "no evidence") | beyond} for name, after in gains.items()
+    }
+    dump(folder / "comparison.json", data)
+    text = section(report_of(folder, tmp_path), "Verdict", "What this run could see")
+    assert "Control arm: grey" in text and "55.0%" in text
+    assert "Control arm: shuffled" not in text and "Control arm: other" not in text

@@ -200,9 +200,10 @@ def _others(rows: list[Row], taught: list[Row]) -> list[Row]:
 def _tiles(rows: list[Row], arms: tuple[Arm, ...], taught: list[Row]) -> tuple[tuple[str, Row], ...]:
     targets = [row for row in taught if row.role == "target"][:3]
     tiles = [("Taught", row) for row in targets]
-    for arm in arms[:1]:
-        first = [row for row in arm.rows if targets and row.name == targets[0].name]
-        tiles += [(f"Control arm: {arm.title.lower()}", row) for row in first]
+    against = [(arm, row) for arm in arms for row in arm.rows if targets and row.name == targets[0].name]
+    if against:  # the one that gained most: it is what the gain must be held against
+        arm, row = max(against, key=lambda one: one[1].cell.delta or 0.0)
+        tiles.append((f"Control arm: {arm.title.lower()}", row))
     tiles += [("Largest change elsewhere", row) for row in _others(rows, taught)[:1] if targets]
     return tuple(tiles)
 

@@ -107,9 +107,8 @@ class Trainings:
             "seed": self.seed if seed is None else seed,
         }
         measures = self.measures
-        if (
-            base != self.folder
-        ):  # an arm shows the size or the spread of a gain; only the real model is asked if it looks
+        # An arm shows the size or the spread of a gain; whether the model looks is asked of the real one.
+        if base != self.folder:
             measures = replace(measures, sensitivity=None)
         return Arm(
             train=validate(settings, TrainConfig, f"{base.parent.name}.{base.name}.train"),

@@ -26,6 +26,7 @@ from synth.diagnosis.paired import (
     points_between,
     strata_of,
 )
+from synth.diagnosis.statistics import corrected
 from synth.errors import S2PError
 from synth.findings import Cell
 from synth.types import JsonValue, Outcome, Skill
@@ -340,8 +341,7 @@ def format_comparison(comparison: Comparison) -> str:
 
 
 def _line(name: str, cell: Cell) -> str:
-    p = cell.p if cell.p_holm is None else cell.p_holm
     return (
         f"{name:<28}{cell.n:>6}{100 * cell.before:>8.1f}%{100 * cell.after:>7.1f}%{100 * cell.delta:>+9.1f}"
-        f"  {points_between(cell.low, cell.high):<16}{p:>9.2g}  {cell.verdict}"
+        f"  {points_between(cell.low, cell.high):<16}{corrected(cell.p, cell.p_holm):>9.2g}  {cell.verdict}"
     )

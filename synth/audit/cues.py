@@ -10,7 +10,6 @@ import re
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from sys import intern
 from typing import TypeAlias
 
 import numpy as np
@@ -27,10 +26,10 @@ _GRID = 4
 _CONTENTS = 6
 """Options that are followed through the pictures' sizes: the commonest, such as yes and no or 1, 2, 3, 4."""
 _WORDS = 32
-"""Contents of options, alone or with a subject, that `contents` tells apart."""
+"""Contents of options, alone or with a subject, that get a column."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Shown:
     """One picture of a question, without its pixels."""
 
@@ -45,7 +44,7 @@ class Shown:
     """Where each mark was drawn, in the order of the marks; empty where it was not drawn yet."""
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
+@dataclass(frozen=True, kw_only=True)
 class Asked:
     """A question with its answer, as far as it can be known without looking."""
 
@@ -68,7 +67,7 @@ class Asked:
 
 @dataclass(frozen=True, kw_only=True)
 class Cue:
-    """One thing to go by. Exactly one of `words` and `columns` is set."""
+    """One thing to go by. With both, a test counts the words and thinning weighs the columns."""
 
     name: str
     about: str
@@ -84,7 +83,6 @@ def asked_of(qa: QA, size: tuple[int, int], group: str, n_bytes: int = 0) -> Ask
     """A candidate on a photo of this size (width, height); its marks are not drawn yet.
 
     `n_bytes` is the photo's own file where that is what is shown. A second picture has the size that the measures tell.
-    A run holds all its candidates so: words that many share are held once.
     """
     other = qa.provenance.measures.get("pair_size_px")
     second = (int(str(other[0])), int(str(other[1]))) if isinstance(other, Sequence) and len(other) == 2 else size
@@ -94,12 +92,12 @@ def asked_of(qa: QA, size: tuple[int, int], group: str, n_bytes: int = 0) -> Ask
         pictures.append(Shown(width=width, height=height, size=n_bytes, marks=panel.marks))
     return Asked(
         qa_id=qa.qa_id,
-        task=intern(qa.task),
-        skill=intern(str(qa.skill)),
-        group=intern(group or qa.image_id),
-        question=intern(qa.question),
-        choices=tuple(map(intern, qa.choices)),
-        options=tuple(map(intern, qa.provenance.options)),
+        task=qa.task,
+        skill=str(qa.skill),
+        group=group or qa.image_id,
+        question=qa.question,
+        choices=qa.choices,
+        options=qa.provenance.options,
         answer=LETTERS.index(qa.answer),
         subjects=subjects_of(qa.provenance.measures),
         pictures=tuple(pictures),
@@ -277,11 +275,8 @@ def _by_content(facts: Callable[[Shown], tuple[float, float]]) -> Callable[[Sequ
     return columns
 
 
-def contents(pairs: Sequence[Asked]) -> Floats | None:
-    """What the options say, alone and with what the question is about: one column for each of the commonest.
-
-    `class_prior` as columns, for who needs to weigh it together with others. None where the options are marks.
-    """
+def _contents(pairs: Sequence[Asked]) -> Floats | None:
+    """The words of `_prior`, one column for each of the commonest; None where the options are marks."""
     if any(_marked(pair) for pair in pairs):
         return None
     words = [[_prior(pair, i) for i in range(len(pair.options))] for pair in pairs]
@@ -307,7 +302,7 @@ def _quality_and_size(picture: Shown) -> tuple[float, float]:
 _LEFT_RIGHT = frozenset({str(Skill.LEFT_RIGHT)})
 CUES: tuple[Cue, ...] = (
     Cue(name="text", about="the words of question and options alone", words=_text),
-    Cue(name="class_prior", about="what is usually right for this kind of thing", words=_prior),
+    Cue(name="class_prior", about="what is usually right for this kind of thing", words=_prior, columns=_contents),
     Cue(name="letter", about="the place of the option among the options", columns=_letter),
     Cue(name="mention", about="the order in which the question names the options", columns=_ranked(_mention)),
     Cue(name="middle_option", about="the rank of a number among the options", columns=_ranked(_number)),

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from synth.audit.cues import CUES, Asked, Floats, contents
+from synth.audit.cues import CUES, Asked, Floats
 from synth.audit.shortcuts import FOLDS, SLACK, fold_of_each, weigh
 from synth.types import Drop
 
@@ -93,8 +93,6 @@ def _columns(pairs: Sequence[Asked]) -> Floats | None:
         and pairs[0].skill not in cue.is_the_question
         and (columns := cue.columns(pairs)) is not None
     ]
-    said = contents(pairs)
-    found += [said] if said is not None else []
     return np.concatenate(found, axis=2) if found else None
 
 

@@ -29,7 +29,7 @@ MIN_LEFT = 0.25
 """Share of a skill's pairs that thinning must leave."""
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Light:
     """What balance needs to know of a candidate."""
 

@@ -20,7 +20,7 @@ from synth.config import Config
 from synth.diagnosis.alarms import is_circular
 from synth.diagnosis.keys import KeyNote, key_hash, key_note
 from synth.diagnosis.paired import Pair, cell_of, cells_json, cells_of, judged, macro_of, points_between
-from synth.diagnosis.statistics import paired_sample_size
+from synth.diagnosis.statistics import corrected, paired_sample_size
 from synth.errors import ConfigError, ResultsError
 from synth.findings import Cell, Flip, Snapshot
 from synth.types import JsonValue, Outcome
@@ -371,9 +371,8 @@ def format_snapshot(snapshot: Snapshot) -> str:
 
 
 def _line(name: str, cell: Cell, needed: int | None) -> str:
-    p = cell.p if cell.p_holm is None else cell.p_holm
     return (
         f"{name}{cell.n:>6}{100 * cell.before:>8.1f}{100 * cell.after:>7.1f}{100 * cell.delta:>+8.1f}  "
-        f"{points_between(cell.low, cell.high):<15}{cell.gained:>5}{cell.lost:>5}{p:>10.2g}"
-        f"{needed or '-':>8}  {cell.verdict}"
+        f"{points_between(cell.low, cell.high):<15}{cell.gained:>5}{cell.lost:>5}"
+        f"{corrected(cell.p, cell.p_holm):>10.2g}{needed or '-':>8}  {cell.verdict}"
     )

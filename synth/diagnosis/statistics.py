@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from statistics import NormalDist
-from typing import Literal
+from typing import Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 Z95 = NormalDist().inv_cdf(0.975)
 Side = Literal["greater", "less"]
+P = TypeVar("P", bound=float | None)
 _CHUNK = 2_000_000
 """Cells of a bootstrap's table of draws that are held in memory at once."""
 _NEGLIGIBLE = 1e-12
@@ -82,6 +83,11 @@ def holm(p_values: Sequence[float]) -> list[float]:
         running = max(running, min(1.0, p_values[i] * (len(p_values) - rank)))
         adjusted[i] = running
     return adjusted
+
+
+def corrected(p: P, p_holm: float | None) -> P | float:
+    """The p to tell: adjusted for its family of tests where it was."""
+    return p if p_holm is None else p_holm
 
 
 def bootstrap_means(

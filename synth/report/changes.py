@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 from markupsafe import Markup
 
+from synth.diagnosis.statistics import corrected
 from synth.report.bands import in_order
-from synth.report.html import Estimate, Tone, corrected, dumbbell, p_value, percent, points, share_bar, spoken, words
+from synth.report.html import Estimate, Tone, dumbbell, p_value, percent, points, share_bar, spoken, words
 from synth.report.lines import Chart, Dot, Series, shares
 from synth.report.reading import Round
 from synth.report.records import Answer, Cell, Level, QuotaLine

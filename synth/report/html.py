@@ -17,6 +17,7 @@ from typing import Literal, TypeAlias
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from markupsafe import Markup, escape
 
+from synth.diagnosis.statistics import corrected
 from synth.errors import ImageError
 
 Tone: TypeAlias = Literal["up", "down", "flat"]
@@ -54,6 +55,7 @@ def environment() -> Environment:
         "pct": percent,
         "points": points,
         "pvalue": p_value,
+        "corrected": corrected,
         "count": count,
         "duration": duration,
         "size": byte_size,
@@ -98,11 +100,6 @@ def points(value: float | None) -> str:
         return DASH
     rounded = round(100 * value, 1)
     return f"{'+' if rounded > 0 else MINUS if rounded < 0 else '±'}{abs(rounded):.1f}"
-
-
-def corrected(p: float | None, p_holm: float | None) -> float | None:
-    """The p to tell: corrected for the number of tests where it was."""
-    return p if p_holm is None else p_holm
 
 
 def p_value(value: float | None) -> str:

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from markupsafe import Markup, escape
 
+from synth.diagnosis.statistics import corrected
 from synth.report.changes import role_of, tone_of
-from synth.report.html import Tone, corrected, nats, p_value, percent, svg, words
+from synth.report.html import Tone, nats, p_value, percent, svg, words
 from synth.report.reading import Round
 from synth.report.records import SkillLooks
 

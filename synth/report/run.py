@@ -12,6 +12,7 @@ from pathlib import Path
 import yaml
 from markupsafe import Markup
 
+from synth.diagnosis.statistics import corrected
 from synth.errors import DatasetError
 from synth.files import write_text
 from synth.report.cards import Card, card
@@ -34,7 +35,7 @@ from synth.report.changes import (
     sentence_of,
     splits_of,
 )
-from synth.report.html import axis, corrected, p_value, points, render, share_bar, words
+from synth.report.html import axis, p_value, points, render, share_bar, words
 from synth.report.looking import QUADRANTS, Look, looks_of
 from synth.report.overview import overview_of
 from synth.report.reading import Round, Run, read_run, to_example

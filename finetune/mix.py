@@ -84,7 +84,8 @@ def mix_replay(
     if "role" not in rows.column_names:
         rows = rows.add_column("role", ["target"] * len(rows))
     groups = _groups(other)
-    free = [i for i, group in enumerate(groups) if group not in set(held)]
+    barred = set(held)
+    free = [i for i, group in enumerate(groups) if group not in barred]
     wanted = round(options.share / (1 - options.share) * len(rows))
     chosen = [free[i] for i in spread([groups[i] for i in free], wanted, generator(seed, "replay"))]
     if not chosen:

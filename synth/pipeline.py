@@ -405,7 +405,8 @@ def _draw(run: _Run, specs: Sequence[ShardSpec]) -> tuple[list[Path], Selection]
     tried: set[str] = set()
     passed: set[str] = set()
     while True:
-        selection = select([one for one in lights if one.qa_id not in tried - passed], run.plan, run.recipe.seed)
+        thrown_out = tried - passed
+        selection = select([one for one in lights if one.qa_id not in thrown_out], run.plan, run.recipe.seed)
         fresh = [one for one in selection.kept if one.qa_id not in tried]
         if not fresh:
             return drawn, replace(selection, drops=(*thinned.drops, *selection.drops))

@@ -18,7 +18,7 @@ from synth.audit.cues import Asked, asked_of
 from synth.audit.thinning import Thinned, thin
 from synth.balance import choose
 from synth.dataset.candidates import LIGHT_COLUMNS, candidate_of
-from synth.dataset.shards import ROW_GROUP, batches, iterate, open_parquet, parquet_writer, write_parquet
+from synth.dataset.shards import ROW_GROUP, batches, iterate, open_parquet, parquet_writer, write_group, write_parquet
 from synth.files import sha256_file, sync_folder
 from synth.findings import Plan, Quota
 from synth.plugins import TASKS, load
@@ -263,7 +263,7 @@ def _write_split(
         group = next(groups)
         with parquet_writer(path, group.schema) as writer:
             while group is not None:
-                writer.write_table(group)
+                write_group(writer, group)
                 left -= group.num_rows
                 group = None  # two of them need not be in memory
                 group = next(groups) if left else None

@@ -67,13 +67,22 @@ def parquet_writer(path: Path, schema: pa.Schema, *, lasting: bool = True) -> It
         yield writer
 
 
+def write_group(writer: pq.ParquetWriter, table: pa.Table) -> None:
+    """Write a table of pictures as a row group, and hand what Arrow freed meanwhile back to the system.
+
+    Arrow's allocator keeps it otherwise, and a run's memory grows with its pictures although none of them is held.
+    """
+    writer.write_table(table)
+    pa.default_memory_pool().release_unused()
+
+
 def write_shard(path: Path, schema: pa.Schema, parts: Iterable[pa.Table], note: ShardNote) -> None:
     """Write a work shard with its note; each part becomes a row group."""
     text = json.dumps({**vars(note), "drops": [vars(drop) for drop in note.drops]}, ensure_ascii=False)
     noted = schema.with_metadata({**(schema.metadata or {}), NOTE_KEY: text.encode()})
     with parquet_writer(path, noted, lasting=False) as writer:
         for part in parts:
-            writer.write_table(part.replace_schema_metadata(noted.metadata))
+            write_group(writer, part.replace_schema_metadata(noted.metadata))
 
 
 def read_note(path: Path, run: str) -> ShardNote:

@@ -174,6 +174,8 @@ def _flat(stats: PerceptionStats) -> dict[str, float]:
     if stats.second_views:
         flat["two_views: pairs matched"] = stats.second_views
         flat["two_views: pairs without truth"] = stats.second_views_absent
+        flat["two_views: passes"] = stats.match_passes
+        flat["two_views: cache hits"] = stats.match_cache_hits
         flat["two_views: seconds"] = stats.match_seconds
     for member in stats.members:
         name = f"{member.role}/{member.member}"

@@ -20,6 +20,21 @@ SAM_EYE = {
 }
 SAM_PROMPT = {"hidden_size": 8, "image_size": 64, "patch_size": 16, "mask_input_channels": 4}
 SAM_HEAD = {"hidden_size": 8, "mlp_dim": 16, "num_attention_heads": 2, "iou_head_hidden_dim": 8}
+SAM_MEMORY = {
+    "image_size": 64,
+    "memory_attention_hidden_size": 32,
+    "memory_attention_num_layers": 1,
+    "memory_attention_feed_forward_hidden_size": 16,
+    "memory_encoder_hidden_size": 32,
+    "memory_encoder_output_channels": 8,
+    "mask_downsampler_embed_dim": 32,
+    "memory_fuser_embed_dim": 32,
+    "memory_fuser_intermediate_dim": 16,
+}
+"""What SAM 2 and 3 have for videos."""
+_ALPHABET = "abcdefghijklmnopqrstuvwxyz"
+PIECES = [*_ALPHABET, *(f"{letter}</w>" for letter in _ALPHABET), "<|startoftext|>", "<|endoftext|>"]
+"""Of a byte-pair tokenizer that knows letters only."""
 LABELS = {0: "cat", 1: "dog", 2: "kite"}
 REAL_TIME = {
     "encoder_hidden_dim": 16,
@@ -324,17 +339,15 @@ def owlv2(folder: Path) -> Path:
     from transformers import CLIPTokenizer, Owlv2Config, Owlv2ForObjectDetection, Owlv2ImageProcessor, Owlv2Processor
 
     torch.manual_seed(0)
-    letters = "abcdefghijklmnopqrstuvwxyz"
-    pieces = [*letters, *(f"{letter}</w>" for letter in letters), "<|startoftext|>", "<|endoftext|>"]
-    tokenizer = CLIPTokenizer(vocab={piece: i for i, piece in enumerate(pieces)}, merges=[])
+    tokenizer = CLIPTokenizer(vocab={piece: i for i, piece in enumerate(PIECES)}, merges=[])
     tower = {"hidden_size": 16, "intermediate_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2}
     config = Owlv2Config(
         text_config={
             **tower,
-            "vocab_size": len(pieces),
+            "vocab_size": len(PIECES),
             "max_position_embeddings": 24,
-            "bos_token_id": len(pieces) - 2,
-            "eos_token_id": len(pieces) - 1,
+            "bos_token_id": len(PIECES) - 2,
+            "eos_token_id": len(PIECES) - 1,
         },
         vision_config={**tower, "image_size": 64, "patch_size": 16},
         projection_dim=16,
@@ -412,20 +425,85 @@ def sam2(folder: Path) -> Path:
             "num_attention_heads": 2,
             "iou_head_hidden_dim": 8,
         },
-        image_size=64,
-        memory_attention_hidden_size=32,
-        memory_attention_num_layers=1,
-        memory_attention_feed_forward_hidden_size=16,
+        **SAM_MEMORY,
         memory_attention_rope_feat_sizes=[4, 4],
-        memory_encoder_hidden_size=32,
-        memory_encoder_output_channels=8,
-        mask_downsampler_embed_dim=32,
-        memory_fuser_embed_dim=32,
-        memory_fuser_intermediate_dim=16,
     )
     Sam2VideoModel(config).save_pretrained(folder)
     size = {"height": 64, "width": 64}
     Sam2VideoProcessor(Sam2ImageProcessor(size=size), Sam2VideoVideoProcessor(size=size)).save_pretrained(folder)
+    return folder
+
+
+def sam3(folder: Path) -> Path:
+    """SAM 3 as it is published: detector and tracker in one file, under the names that they have in the whole model."""
+    import torch
+    from safetensors.torch import save_file
+    from transformers import (
+        CLIPTokenizer,
+        Sam2VideoVideoProcessor,
+        Sam3Config,
+        Sam3ImageProcessor,
+        Sam3TrackerVideoConfig,
+        Sam3VideoConfig,
+        Sam3VideoModel,
+        Sam3VideoProcessor,
+    )
+
+    torch.manual_seed(0)
+    eye = {
+        "backbone_config": {
+            "model_type": "sam3_vit_model",
+            "hidden_size": 16,
+            "intermediate_size": 32,
+            "num_hidden_layers": 2,
+            "num_attention_heads": 2,
+            "image_size": 64,
+            "patch_size": 8,
+            "window_size": 4,
+            "global_attn_indexes": [1],
+            "pretrain_image_size": 32,
+        },
+        "fpn_hidden_size": 32,
+        "backbone_feature_sizes": [[32, 32], [16, 16], [8, 8]],
+    }
+    layers = {"hidden_size": 32, "num_layers": 1, "num_attention_heads": 2, "intermediate_size": 16}
+    detector = Sam3Config(
+        vision_config=eye,
+        text_config={
+            "vocab_size": 99,
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "projection_dim": 16,
+        },
+        geometry_encoder_config=layers,
+        detr_encoder_config=layers,
+        detr_decoder_config={**layers, "num_queries": 3},
+        mask_decoder_config={"hidden_size": 32, "num_upsampling_stages": 1, "num_attention_heads": 2},
+    )
+    tracker = Sam3TrackerVideoConfig(
+        vision_config=eye,
+        prompt_encoder_config={"hidden_size": 32, "image_size": 64, "patch_size": 8, "mask_input_channels": 4},
+        mask_decoder_config={
+            "hidden_size": 32,
+            "mlp_dim": 16,
+            "num_hidden_layers": 1,
+            "num_attention_heads": 2,
+            "iou_head_hidden_dim": 8,
+        },
+        **SAM_MEMORY,
+        memory_attention_rope_feat_sizes=[8, 8],
+    )
+    model = Sam3VideoModel(Sam3VideoConfig(detector_config=detector, tracker_config=tracker))
+    model.config.save_pretrained(folder)
+    # save_pretrained would double the tracker's prefix, which the published file has once.
+    weights = {name: value.clone().contiguous() for name, value in model.state_dict().items()}
+    save_file(weights, folder / "model.safetensors", metadata={"format": "pt"})
+    size = {"height": 64, "width": 64}
+    images, videos = Sam3ImageProcessor(size=size), Sam2VideoVideoProcessor(size=size)
+    tokenizer = CLIPTokenizer(vocab={piece: i for i, piece in enumerate(PIECES)}, merges=[])
+    Sam3VideoProcessor(images, videos, tokenizer).save_pretrained(folder)
     return folder
 
 

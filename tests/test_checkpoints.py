@@ -297,7 +297,7 @@ def boxed(*regions: Region) -> Regions:
     return Regions(items=regions, complete=False, backend="made", vocabulary=("cat", "dog"))
 
 
-@pytest.mark.parametrize("name", ["sam", "sam_hq", "sam2"])
+@pytest.mark.parametrize("name", ["sam", "sam_hq", "sam2", "sam3"])
 def test_a_mask_lies_in_its_box_whatever_the_photos_shape(folder_of: Callable[[str], Path], name: str) -> None:
     """A network that fills the box it is asked about: a box or mask that is scaled wrongly would not come back."""
     import torch

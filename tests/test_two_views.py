@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
+import zstandard
+from hypothesis import given
+from hypothesis import strategies as st
 from PIL import Image
 
 from synth.audit.correspondence import right_mark
@@ -17,6 +21,7 @@ from synth.dataset.shards import read_rows
 from synth.errors import BackendError, ConfigError
 from synth.geometry import apply_homography, generator, warp
 from synth.images import encode_png
+from synth.perception.cache import Cache, decode_matches, encode_matches
 from synth.perception.matches import _model
 from synth.perception.perceive import missing_needs
 from synth.perception.two_views import Matcher, TwoViewOptions, partners
@@ -147,6 +152,60 @@ def test_sift_finds_a_flat_scene_again_and_every_member_speaks_in_the_photos_own
         assert len(member.here) > 60 and member.homography is not None and member.fundamental is None
         assert np.hypot(*(apply_homography(TURN, member.here) - member.there).T).max() < 1.5
         assert np.hypot(*(apply_homography(member.homography, member.here) - member.there).T).max() < 1.5
+
+
+def test_matches_come_from_the_cache_to_the_last_bit_and_no_matcher_is_loaded(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    flat, deep = flat_pair(), stereo_pair()
+    first = Matcher(SIFT, Cache(tmp_path))
+    computed = [first.second_view(*pair).matches for pair in (flat, deep)]
+    assert (first.passes, first.cache_hits) == (6, 0)  # two pairs, each plain, swap and flip
+
+    monkeypatch.setattr(Matcher, "_runner", lambda *_: pytest.fail("a matcher was asked for"))
+    again = Matcher(SIFT, Cache(tmp_path))
+    for pair, members in zip((flat, deep), computed, strict=True):
+        for one, other in zip(members, again.second_view(*pair).matches, strict=True):
+            assert (one.backend, one.member) == (other.backend, other.member) and len(other.here) > 60
+            for name in ("here", "there", "scores", "homography", "fundamental"):
+                a, b = getattr(one, name), getattr(other, name)
+                assert (a is None) == (b is None) and (a is None or (a.dtype == b.dtype and np.array_equal(a, b)))
+    assert (again.passes, again.cache_hits) == (0, 6)
+
+
+def test_the_cache_holds_a_pair_under_its_order_and_what_changes_its_matches(tmp_path: Path) -> None:
+    here, there = flat_pair()
+    Matcher(SIFT, Cache(tmp_path)).second_view(here, there)
+    turned = Matcher(SIFT, Cache(tmp_path))
+    turned.second_view(there, here)
+    assert (turned.passes, turned.cache_hits) == (1, 2)  # plain and swap change places, mirrored is another picture
+    other = TwoViewOptions.model_validate({"matches": {"name": "sift", "ratio": 0.7}})
+    changed = Matcher(other, Cache(tmp_path))
+    changed.second_view(here, there)
+    assert (changed.passes, changed.cache_hits) == (3, 0)
+
+
+@given(
+    n=st.integers(0, 5),
+    geometry=st.sampled_from([(), ("homography",), ("fundamental",)]),
+    seed=st.integers(0, 99),
+    cut=st.integers(1, 40),
+)
+def test_matches_are_stored_whole_and_a_shortened_entry_is_none(
+    n: int, geometry: tuple[str, ...], seed: int, cut: int
+) -> None:
+    rng = np.random.default_rng(seed)
+    matrices = {name: rng.normal(size=(3, 3)) for name in geometry}
+    matches = Matches(
+        here=rng.normal(size=(n, 2)), there=rng.normal(size=(n, 2)), scores=rng.random(n), backend="b", **matrices
+    )
+    data = encode_matches(matches, "k")
+    back = decode_matches(data, "k")
+    assert all(np.array_equal(getattr(matches, name), getattr(back, name)) for name in ("here", "there", "scores"))
+    assert all(np.array_equal(matrix, getattr(back, name)) for name, matrix in matrices.items())
+    for bad, key in ((data[:-cut], "k"), (data, "l")):
+        with pytest.raises((ValueError, struct.error, zstandard.ZstdError)):
+            decode_matches(bad, key)
 
 
 def test_sift_tells_depth_from_a_plane_and_keeps_both_layers() -> None:

@@ -23,7 +23,7 @@ import numpy.typing as npt
 import zstandard
 
 from synth.config import digest
-from synth.types import Box, DepthMap, JsonValue, Loss, Mask, MetricDepth, Region, Regions, RelativeDepth
+from synth.types import Box, DepthMap, JsonValue, Loss, Mask, Matches, MetricDepth, Region, Regions, RelativeDepth
 
 FORMAT = 2
 _LEVEL = 3
@@ -74,9 +74,17 @@ class Cache:
         """The same for an entry of `put_vector`."""
         return self._get(key, decode_vector)
 
+    def get_matches(self, key: str) -> Matches | None:
+        """The same for an entry of `put_matches`."""
+        return self._get(key, decode_matches)
+
     def put(self, key: str, value: DepthMap | Regions) -> None:
         """Store an entry, whole or not at all."""
         self._put(key, encode(value, key))
+
+    def put_matches(self, key: str, value: Matches) -> None:
+        """The same for the matches of two pictures."""
+        self._put(key, encode_matches(value, key))
 
     def put_vector(self, key: str, value: Vector) -> None:
         """The same for a vector."""
@@ -134,6 +142,20 @@ def encode_vector(value: Vector, key: str) -> bytes:
     return _packed({"kind": "vector", "length": len(value)}, [value.astype("<f4")], key)
 
 
+def encode_matches(value: Matches, key: str) -> bytes:
+    """The same for matches; every number keeps its 64 bits."""
+    geometry = {"homography": value.homography, "fundamental": value.fundamental}
+    known = {name: matrix for name, matrix in geometry.items() if matrix is not None}
+    head: dict[str, JsonValue] = {
+        "kind": "matches",
+        "backend": value.backend,
+        "member": value.member,
+        "length": len(value.scores),
+        "geometry": list(known),
+    }
+    return _packed(head, [a.astype("<f8") for a in (value.here, value.there, value.scores, *known.values())], key)
+
+
 def _packed(head: Mapping[str, JsonValue], arrays: _Arrays, key: str) -> bytes:
     text = json.dumps({**head, "key": key}, sort_keys=True, separators=(",", ":")).encode()
     raw = b"".join([struct.pack("<I", len(text)), text, *(array.tobytes() for array in arrays)])
@@ -155,6 +177,26 @@ def decode_vector(data: bytes, key: str) -> Vector:
     if head["kind"] != "vector" or len(body) != 4 * _number(head["length"]):
         raise ValueError("not a vector, or not a whole one")
     return np.frombuffer(body, dtype="<f4").astype(np.float32)
+
+
+def decode_matches(data: bytes, key: str) -> Matches:
+    """The same for the entry of matches."""
+    head, body = _opened(data, key)
+    if head["kind"] != "matches":
+        raise ValueError("not matches")
+    n, names = int(_number(head["length"])), [str(name) for name in _list(head["geometry"])]
+    values = np.frombuffer(body, dtype="<f8").astype(np.float64)
+    here, there, scores, *matrices = np.split(values, np.cumsum([2 * n, 2 * n, n, *[9] * len(names)])[:-1])
+    geometry = {name: matrix.reshape(3, 3) for name, matrix in zip(names, matrices, strict=True)}
+    return Matches(
+        here=here.reshape(n, 2),
+        there=there.reshape(n, 2),
+        scores=scores.reshape(n),
+        backend=str(head["backend"]),
+        member=str(head["member"]),
+        homography=geometry.get("homography"),
+        fundamental=geometry.get("fundamental"),
+    )
 
 
 def _opened(data: bytes, key: str) -> tuple[Mapping[str, JsonValue], memoryview]:

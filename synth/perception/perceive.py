@@ -69,6 +69,9 @@ class PerceptionStats:
     """Pairs of photos that were matched."""
     second_views_absent: int
     """Those about which a truth backend says nothing."""
+    match_passes: int
+    """Pairs of pictures that went through a matcher."""
+    match_cache_hits: int
     match_seconds: float
     load_seconds: float
     cache: CacheStats | None
@@ -117,7 +120,7 @@ class Perceiver:
                 fix=f"choose homography here, or --set perception.two_views.matches.name={matches[0].name}",
             )
         self._matches = matches
-        self._matcher = Matcher(two_views) if two_views else None
+        self._matcher = Matcher(two_views, cache) if two_views else None
         self._cache = cache
         self._depth_runners: dict[str, DepthRunner] = {}
         self._region_runners: dict[str, RegionRunner] = {}
@@ -135,6 +138,8 @@ class Perceiver:
             pair_seconds=self._pair_seconds,
             second_views=self._matcher.pairs if self._matcher else 0,
             second_views_absent=self._matcher.absent if self._matcher else 0,
+            match_passes=self._matcher.passes if self._matcher else 0,
+            match_cache_hits=self._matcher.cache_hits if self._matcher else 0,
             match_seconds=self._matcher.seconds if self._matcher else 0.0,
             load_seconds=self._load_seconds
             + self._refined.load_seconds

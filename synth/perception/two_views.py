@@ -18,6 +18,7 @@ from synth.config import Config, PluginChoice, resolve
 from synth.contracts import MatchBackend, MatchRunner
 from synth.errors import ConfigError, ImageError
 from synth.images import decode
+from synth.perception.cache import Cache, key_of
 from synth.perception.consensus import mirror_frame
 from synth.plugins import MATCHES, load_all
 from synth.types import Drop, Frame, Matches, Matrix, PluginOptions, SecondView, SourceItem, View
@@ -110,14 +111,20 @@ def _matcher(choice: PluginChoice, where: str) -> tuple[MatchBackend, PluginOpti
 
 
 class Matcher:
-    """Runs the members of the consensus over two photos; each model is loaded at its first use."""
+    """Runs the members of the consensus over two photos; a model is loaded at the first pair that no cache knows."""
 
-    def __init__(self, options: TwoViewOptions) -> None:
+    def __init__(self, options: TwoViewOptions, cache: Cache | None = None) -> None:
         """Loads nothing. Raises ConfigError for a backend that cannot match, or truth as a second opinion."""
         self._options = options
         self._backends = matchers_of(options)
+        self._cache = cache
+        self._names: dict[int, str] = {}
         self._runners: dict[int, MatchRunner] = {}
         self.pairs = 0
+        self.passes = 0
+        """Pairs of pictures that went through a matcher."""
+        self.cache_hits = 0
+        """Pairs of pictures that the cache knew."""
         self.absent = 0
         """Pairs about which a truth backend says nothing."""
         self.seconds = 0.0
@@ -156,6 +163,34 @@ class Matcher:
         return found
 
     def _run(self, number: int, here: Frame, there: Frame, member: str) -> Matches | None:
+        backend, _ = self._backends[number]
+        key = ""
+        if self._cache is not None and not backend.exact:
+            key = self._key(number, here, there, mirrored=member == "flip")
+            known = self._cache.get_matches(key)
+            if known is not None:
+                self.cache_hits += 1
+                return replace(known, member=member)
+        run = self._runner(number)
+        start = time.perf_counter()
+        found = run(here, there)
+        self.seconds += time.perf_counter() - start
+        self.passes += 1
+        if found is None:
+            return None
+        if self._cache is not None and key:
+            self._cache.put_matches(key, found)
+        return replace(found, member=member)
+
+    def _key(self, number: int, here: Frame, there: Frame, *, mirrored: bool) -> str:
+        """A pass with the photos exchanged is the plain pass of the other pair, and shares its entry."""
+        backend, options = self._backends[number]
+        if number not in self._names:
+            self._names[number] = backend.identity(options) if backend.identity else backend.name
+        pictures = f"{here.view.image_id}+{there.view.image_id}"
+        return key_of(pictures, backend.name, backend.version, self._names[number], "flip" if mirrored else "plain")
+
+    def _runner(self, number: int) -> MatchRunner:
         if number not in self._runners:
             backend, options = self._backends[number]
             if backend.load is None:
@@ -163,10 +198,7 @@ class Matcher:
             start = time.perf_counter()
             self._runners[number] = backend.load(options)
             self.load_seconds += time.perf_counter() - start
-        start = time.perf_counter()
-        found = self._runners[number](here, there)
-        self.seconds += time.perf_counter() - start
-        return None if found is None else replace(found, member=member)
+        return self._runners[number]
 
 
 def _swapped(found: Matches) -> Matches:

@@ -1,6 +1,7 @@
 """Masks by a segmenter that takes boxes, by default SAM 2.1 hiera-small (Ravi et al., arXiv 2408.00714; Apache-2.0).
 
-SAM (Kirillov et al., arXiv 2304.02643), SAM-HQ and SAM 2, each through transformers. A box leaves little doubt which
+SAM (Kirillov et al., arXiv 2304.02643), SAM-HQ, SAM 2 and SAM 3 (Carion et al., arXiv 2511.16719; the part of it that
+takes boxes; gated weights under a licence of its own), each through transformers. A box leaves little doubt which
 object is meant, so the model's one mask is taken, not the best of its three.
 """
 
@@ -18,7 +19,7 @@ from synth.types import Box, Frame, Mask, PluginOptions, Regions, narrow
 
 WHERE = "perception.masks"
 DEFAULT = "facebook/sam2.1-hiera-small"
-_FAMILIES = ("sam", "sam_hq", "sam2", "sam2_video")
+_FAMILIES = ("sam", "sam_hq", "sam2", "sam2_video", "sam3_tracker", "sam3_video")
 _CHUNK = 16
 """Boxes whose masks are enlarged at once: their floats weigh 32 times as much as the masks."""
 
@@ -46,10 +47,17 @@ def load(options: PluginOptions) -> _Runner:
     chosen = narrow(options, Options)
     checkpoint = _checkpoint.locate(chosen, WHERE, DEFAULT)  # before the import, which takes seconds
     family = _checkpoint.check_family(checkpoint, _FAMILIES, "a segmenter that takes boxes")
-    from transformers import AutoModelForMaskGeneration, Sam2Processor, SamHQProcessor, SamProcessor
+    from transformers import (
+        AutoModelForMaskGeneration,
+        Sam2Processor,
+        Sam3TrackerProcessor,
+        SamHQProcessor,
+        SamProcessor,
+    )
 
-    # Published checkpoints of SAM 2 name the processor for videos, which is not needed.
-    processor = {"sam": SamProcessor, "sam_hq": SamHQProcessor}.get(family, Sam2Processor)
+    # Published checkpoints of SAM 2 and 3 name the processor for videos, which is not needed.
+    later = Sam3TrackerProcessor if family.startswith("sam3") else Sam2Processor
+    processor = {"sam": SamProcessor, "sam_hq": SamHQProcessor}.get(family, later)
     loaded = _checkpoint.load(checkpoint, chosen, AutoModelForMaskGeneration, processor, "a segmenter")
     return _Runner(loaded=loaded, options=chosen)
 

@@ -6,13 +6,12 @@ import hashlib
 import math
 import shutil
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence, Set
 from dataclasses import dataclass, replace
 from pathlib import Path
 from sys import intern
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from synth.audit.cues import Asked, asked_of
 from synth.audit.thinning import Thinned, thin
@@ -256,7 +255,7 @@ def _write_split(
     shards: Sequence[Path], split: str, ids: set[str], folder: Path, rows_per_file: int
 ) -> Iterator[Mapping[str, JsonValue]]:
     n_files = math.ceil(len(ids) / rows_per_file)
-    groups = _row_groups(_selected(shards, pa.array(sorted(ids))), rows_per_file)
+    groups = _row_groups(_selected(shards, ids), rows_per_file)
     for number in range(n_files):
         path = folder / f"{split}-{number:05d}-of-{n_files:05d}.parquet"
         rows = left = min(rows_per_file, len(ids) - number * rows_per_file)
@@ -275,13 +274,14 @@ def _write_split(
         }
 
 
-def _selected(shards: Sequence[Path], wanted: pa.Array) -> Iterator[pa.Table]:
+def _selected(shards: Sequence[Path], wanted: Set[str]) -> Iterator[pa.Table]:
     """The wanted rows, a few at a time."""
     for path in shards:
         with open_parquet(path) as file:
             for batch in batches(file):
                 table = pa.Table.from_batches([batch])
-                chosen = table.filter(pc.is_in(table["qa_id"], value_set=wanted))
+                # pyarrow's is_in would hash the whole of `wanted` for every few rows.
+                chosen = table.filter(pa.array([one in wanted for one in table["qa_id"].to_pylist()], pa.bool_()))
                 if chosen.num_rows:
                     metadata = {k: v for k, v in (chosen.schema.metadata or {}).items() if k == b"huggingface"}
                     yield chosen.replace_schema_metadata(metadata)

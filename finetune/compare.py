@@ -249,17 +249,15 @@ def _warnings(comparison: Comparison) -> list[str]:
     found = []
     if comparison.unscored:
         found.append(f"{comparison.unscored} items have no public answer and are left out")
-    for skill in comparison.targets:
-        if comparison.per_skill[skill].verdict != "improved":
-            continue
-        for tag, values in comparison.strata.get(skill, {}).items():
+    for skill, tags in comparison.strata.items():
+        learnt = skill in comparison.targets and comparison.per_skill[skill].verdict == "improved"
+        meaning = "this may be a shortcut and not the skill" if learnt else "its answers may follow that now"
+        for tag, values in tags.items():
             gained = [value for value, cell in values.items() if cell.verdict == "improved"]
             fell = [value for value, cell in values.items() if cell.verdict == "regressed"]
             if gained and fell:
-                found.append(
-                    f"{skill}: better where {tag} is {', '.join(gained)}, worse where it is {', '.join(fell)}: "
-                    "this may be a shortcut and not the skill"
-                )
+                where = f"better where {tag} is {', '.join(gained)}, worse where it is {', '.join(fell)}"
+                found.append(f"{skill}: {where}: {meaning}")
     for name, arm in comparison.controls.items():
         found += [f"{name}: {skill} got worse" for skill, part in arm.items() if part.cell.verdict == "regressed"]
     return found

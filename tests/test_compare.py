@@ -215,6 +215,11 @@ def test_strata_show_a_shortcut() -> None:
     told = compare(before, after_all, targets=[DEPTH])
     assert told.per_skill[DEPTH].verdict == "improved"
     assert any("shortcut" in warning for warning in told.warnings)
+    # The same of a skill that was not taught: another question may have taken its place.
+    kept = compare(before, after_all, targets=[])
+    assert kept.warnings == (
+        f"{DEPTH}: better where lower_is_closer is yes, worse where it is no: its answers may follow that now",
+    )
 
 
 def test_a_tag_that_is_a_measurement_is_no_stratum() -> None:

@@ -85,6 +85,9 @@ def test_answers_follow_from_the_truth(category: str, frames: list[RoomFrame]) -
                 assert answer == f"{nearer} is nearer"
                 lower = max(places, key=lambda label: places[label][0])
                 assert ask.tags["nearer_point"] == ("lower" if lower == nearer else "higher")
+                x = {mark.label: mark.x for mark in ask.marks}
+                left = x[nearer] < min(where for label, where in x.items() if label != nearer)
+                assert ask.tags["nearer_side"] == ("left" if left else "right")
             elif category == "left_right":
                 assert answer == f"{min(places, key=lambda label: places[label][1])} is further left"
             elif category == "object_at_mark":

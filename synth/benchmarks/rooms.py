@@ -182,7 +182,11 @@ def _depth(frame: RoomFrame, rng: np.random.Generator, want: _Want) -> _Ask | No
             choices=("A is nearer", "B is nearer"),
             answer=want.letter,
             marks=_marks(*places),
-            tags={"nearer_point": "lower" if lower else "higher", "depth_ratio": band},
+            tags={
+                "nearer_point": "lower" if lower else "higher",
+                "nearer_side": "left" if near[0] < far[0] else "right",
+                "depth_ratio": band,
+            },
         )
     return None
 

@@ -32,6 +32,12 @@ STRATA: dict[str, tuple[str, str, dict[str, str]]] = {
         "where it holds and wrong where it does not; a model that sees depth is right on both.",
         {"lower": "lower point is nearer", "higher": "higher point is nearer"},
     ),
+    "nearer_side": (
+        "Is the nearer point the left one in the picture?",
+        "The side says nothing about depth. A model that is right on one side and wrong on the other answers another "
+        "question, such as which point is further left.",
+        {"left": "nearer point is on the left", "right": "nearer point is on the right"},
+    ),
     "depth_ratio": (
         "How far apart are the two depths?",
         "The distance of the farther point divided by that of the nearer one: 1.15 means 15% farther. The smaller "

@@ -377,6 +377,14 @@ def test_left_right_keeps_to_the_sides_asked_for():
     assert found and all(qa.stratum == "left" and "right" not in qa.question.split()[-4:] for qa in found)
 
 
+def test_left_right_borrows_no_word_of_depth():
+    """Asked for "the place nearer to the left edge", a small model took "nearer to the camera" for one of sides."""
+    of_depth = ("near", "close", "front", "behind", "depth", "distance", "camera", "viewer")
+    for wording in left_right.WORDINGS:
+        assert not [word for word in of_depth if word in f"{wording.question} {wording.choice}".lower()]
+    assert any("near" in wording.question for wording in relative_depth.WORDINGS)
+
+
 # ------------------------------------------------------------------------------------------------------- recognition
 
 

@@ -18,14 +18,16 @@ from synth.tasks._asking import Asker, Draft, Ledger, Wording, alternate, letter
 from synth.tasks._places import object_points, random_points
 from synth.types import QA, Drop, Mark, Panel, PluginOptions, Provenance, Scene, Skill, narrow
 
-NAME, VERSION = "left_right", 1
+NAME, VERSION = "left_right", 2
 WORDINGS = (
     Wording(question="Which mark lies further to the {side} in the picture?", choice="mark {}"),
-    Wording(question="Of the points A and B, which one is more to the {side}?", choice="point {}"),
+    Wording(question="Looking across the picture, which point is more to the {side}?", choice="point {}"),
     Wording(question="Going from {other} to {side} across the picture, which mark comes last?", choice="mark {}"),
-    Wording(question="Which letter marks the place nearer to the {side} edge of the image?"),
+    Wording(question="Which letter stands further {side} in the image?"),
     Wording(question="Which of A and B is to the {side} of the other?"),
 )
+"""No word of depth (near, close, front …): a small model that was asked here for the place "nearer to the left edge"
+answered "which point is nearer to the camera?" by left and right afterwards."""
 _OTHER = {"left": "right", "right": "left"}
 
 

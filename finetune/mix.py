@@ -1,4 +1,4 @@
-"""Which rows a training sees, and in which order: replay mixed in, a dev set held out, easy or taught rows first.
+"""Which rows a training sees, and in which order: replay mixed in, a dev set held out, easy rows first.
 
 Source groups (scene, video, photo) are never torn: what the dev set asks is in no training row's photo.
 """
@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
-import numpy.typing as npt
 
 from finetune.rows import read_rows
 from finetune.settings import Curriculum, DevOptions, ReplayOptions
@@ -24,11 +23,6 @@ if TYPE_CHECKING:
 
 BANDS = 3
 """Stages of the staged curriculum."""
-TAUGHT_LATE = 1 / 3
-"""Share of what is taught that curriculum taught_first keeps for the time of replay.
-
-With a twentieth the built-in model forgot the skill again.
-"""
 
 
 class Replayed(Config):
@@ -119,19 +113,15 @@ def ordered(rows: Dataset, curriculum: Curriculum, seed: int) -> Dataset:
     """Rows in the order in which they are trained on, equal ones drawn by the seed.
 
     Difficulties of different skills are not on one scale, and replay must go on all the while: a row's place is its
-    rank among the rows of its own skill, so that every stretch of the training holds each skill in its share. Not so
-    with taught_first: a skill that comes all at once, after thousands of rows at chance, comes later or never among
-    replay, which repairs what it broke when it comes afterwards.
+    rank among the rows of its own skill, so that every stretch of the training holds each skill in its share.
 
-    Raises DatasetError when the dataset does not say how difficult its rows are, or holds no replay to come last.
+    Raises DatasetError when the dataset does not say how difficult its rows are.
     """
     if curriculum == "none":
         return rows
-    rng = generator(seed, "curriculum")
-    if curriculum == "taught_first":
-        return rows.select(_taught_first(rows, rng).tolist())
     if "difficulty" not in rows.column_names:
         raise DatasetError("no column `difficulty`", where=f"curriculum: {curriculum}", fix="use curriculum: none")
+    rng = generator(seed, "curriculum")
     difficulty = np.asarray(rows["difficulty"], dtype=np.float64)
     skills = np.asarray(rows["skill"] if "skill" in rows.column_names else [""] * len(rows))
     rank = np.empty(len(rows))
@@ -142,16 +132,6 @@ def ordered(rows: Dataset, curriculum: Curriculum, seed: int) -> Dataset:
     if curriculum == "staged":
         order = np.concatenate([rng.permutation(band) for band in np.array_split(order, BANDS)])
     return rows.select(order.tolist())
-
-
-def _taught_first(rows: Dataset, rng: np.random.Generator) -> npt.NDArray[np.int64]:
-    roles = np.asarray(rows["role"] if "role" in rows.column_names else [""] * len(rows))
-    taught = rng.permutation(np.flatnonzero(roles != "replay"))
-    if len(taught) == len(rows):
-        raise DatasetError("no row is replay", where="curriculum: taught_first", fix="use curriculum: none")
-    first = len(taught) - round(TAUGHT_LATE * len(taught))
-    later = np.concatenate([taught[first:], np.flatnonzero(roles == "replay")])
-    return np.concatenate([taught[:first], rng.permutation(later)])
 
 
 def _groups(rows: Dataset) -> list[str]:

@@ -14,7 +14,7 @@ from finetune.precision import Precision
 from synth.config import Config
 
 Method: TypeAlias = Literal["sft", "dpo", "grpo"]
-Curriculum: TypeAlias = Literal["none", "sorted", "staged", "taught_first"]
+Curriculum: TypeAlias = Literal["none", "sorted", "staged"]
 
 NOT_IDENTITY = {"out", "dataset", "threads", "workers", "save_steps", "logging_steps", "allow_uncertified", "benchmark"}
 """Settings that do not change the result (the data and the base model count by their contents)."""
@@ -109,8 +109,7 @@ class TrainSettings(Config):
     max_grad_norm: float = Field(1.0, gt=0)
     curriculum: Curriculum = "none"
     """sorted: by difficulty within a skill, easy rows first; staged: three bands, easy first, each shuffled;
-    taught_first: two thirds of what is taught, then replay with the rest of it. The order is the same in every epoch.
-    none: shuffled anew each epoch."""
+    the order is the same in every epoch. none: shuffled anew each epoch."""
     replay: ReplayOptions | None = None
     dev: DevOptions | None = None
     precision: Precision = "auto"

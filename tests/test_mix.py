@@ -93,16 +93,3 @@ def test_easy_rows_come_first(rows) -> None:
     assert ordered(rows, "none", 0) is rows
     with pytest.raises(DatasetError, match="difficulty"):
         ordered(rows.remove_columns("difficulty"), "sorted", 0)
-
-
-def test_what_is_taught_comes_before_what_is_rehearsed() -> None:
-    table = Dataset.from_dict(
-        {"qa_id": [str(i) for i in range(100)], "role": ["replay", "target"] * 40 + ["replay"] * 20}
-    )
-    order = ordered(table, "taught_first", 0)
-    assert sorted(order["qa_id"]) == sorted(table["qa_id"]), "each row once"
-    assert order["role"][:27] == ["target"] * 27 and Counter(order["role"][27:]) == {"target": 13, "replay": 60}
-    assert order["qa_id"] == ordered(table, "taught_first", 0)["qa_id"] != ordered(table, "taught_first", 1)["qa_id"]
-    for nothing in (table.remove_columns("role"), table.filter(lambda row: row["role"] == "target")):
-        with pytest.raises(DatasetError, match="no row is replay"):
-            ordered(nothing, "taught_first", 0)

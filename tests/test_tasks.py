@@ -377,8 +377,10 @@ def test_left_right_keeps_to_the_sides_asked_for():
     assert found and all(qa.stratum == "left" and "right" not in qa.question.split()[-4:] for qa in found)
 
 
-def test_left_right_borrows_no_word_of_depth():
+def test_left_right_begins_as_depth_does_and_borrows_no_word_of_it():
     """Asked for "the place nearer to the left edge", a small model took "nearer to the camera" for one of sides."""
+    first = [sorted(wording.question.split()[0] for wording in task.WORDINGS) for task in (left_right, relative_depth)]
+    assert first[0] == first[1]
     of_depth = ("near", "close", "front", "behind", "depth", "distance", "camera", "viewer")
     for wording in left_right.WORDINGS:
         assert not [word for word in of_depth if word in f"{wording.question} {wording.choice}".lower()]

@@ -20,15 +20,17 @@ from synth.types import QA, Drop, Mark, Panel, PluginOptions, Provenance, Scene,
 
 NAME, VERSION = "left_right", 2
 WORDINGS = (
-    Wording(question="Which mark lies further to the {side} in the picture?", choice="mark {}"),
-    Wording(question="Looking across the picture, which point is more to the {side}?", choice="point {}"),
-    Wording(question="Going from {other} to {side} across the picture, which mark comes last?", choice="mark {}"),
-    Wording(question="Which letter stands further {side} in the image?"),
-    Wording(question="Which of A and B is to the {side} of the other?"),
+    Wording(question="Of the points A and B, which one is further to the {side}?", choice="point {}"),
+    Wording(question="Which of the two marks lies further to the {side} in the picture?"),
+    Wording(question="Points A and B are marked. Which one is furthest to the {side}?", choice="point {}"),
+    Wording(question="Seen in the picture, which mark is to the {side} of the other?", choice="mark {}"),
+    Wording(question="Which point lies more to the {side}?", choice="point {}"),
+    Wording(question="Compare marks A and B: which of them is further {side}?", choice="mark {}"),
 )
-"""No word of depth (near, close, front …): a small model that was asked here for the place "nearer to the left edge"
-answered "which point is nearer to the camera?" by left and right afterwards."""
-_OTHER = {"left": "right", "right": "left"}
+"""They begin as those of relative depth do and borrow no word of depth (near, close, front …), so that nothing but what
+is asked tells the two apart. A small model told them apart by how they begin, or by "nearer to the left edge", and then
+answered "which point is nearer to the camera?" by left and right.
+"""
 
 
 class Options(PluginOptions):
@@ -112,7 +114,7 @@ def _draft(side: str, right: str, at: dict[str, tuple[float, float]], width: int
         },
         difficulty=max(0.0, 1 - gap / 0.6),
         stratum=side,
-        words={"side": side, "other": _OTHER[side]},
+        words={"side": side},
     )
 
 

@@ -20,7 +20,14 @@ SAM_EYE = {
 }
 SAM_PROMPT = {"hidden_size": 8, "image_size": 64, "patch_size": 16, "mask_input_channels": 4}
 SAM_HEAD = {"hidden_size": 8, "mlp_dim": 16, "num_attention_heads": 2, "iou_head_hidden_dim": 8}
-SAM_MEMORY = {
+SAM_VIDEO = {
+    "mask_decoder_config": {
+        "hidden_size": 32,
+        "mlp_dim": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "iou_head_hidden_dim": 8,
+    },
     "image_size": 64,
     "memory_attention_hidden_size": 32,
     "memory_attention_num_layers": 1,
@@ -31,7 +38,7 @@ SAM_MEMORY = {
     "memory_fuser_embed_dim": 32,
     "memory_fuser_intermediate_dim": 16,
 }
-"""What SAM 2 and 3 have for videos."""
+"""What the trackers of SAM 2 and 3 share."""
 _ALPHABET = "abcdefghijklmnopqrstuvwxyz"
 PIECES = [*_ALPHABET, *(f"{letter}</w>" for letter in _ALPHABET), "<|startoftext|>", "<|endoftext|>"]
 """Of a byte-pair tokenizer that knows letters only."""
@@ -418,14 +425,7 @@ def sam2(folder: Path) -> Path:
             "fpn_hidden_size": 32,
         },
         prompt_encoder_config={"hidden_size": 32, "image_size": 64, "patch_size": 16, "mask_input_channels": 4},
-        mask_decoder_config={
-            "hidden_size": 32,
-            "mlp_dim": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "iou_head_hidden_dim": 8,
-        },
-        **SAM_MEMORY,
+        **SAM_VIDEO,
         memory_attention_rope_feat_sizes=[4, 4],
     )
     Sam2VideoModel(config).save_pretrained(folder)
@@ -485,14 +485,7 @@ def sam3(folder: Path) -> Path:
     tracker = Sam3TrackerVideoConfig(
         vision_config=eye,
         prompt_encoder_config={"hidden_size": 32, "image_size": 64, "patch_size": 8, "mask_input_channels": 4},
-        mask_decoder_config={
-            "hidden_size": 32,
-            "mlp_dim": 16,
-            "num_hidden_layers": 1,
-            "num_attention_heads": 2,
-            "iou_head_hidden_dim": 8,
-        },
-        **SAM_MEMORY,
+        **SAM_VIDEO,
         memory_attention_rope_feat_sizes=[8, 8],
     )
     model = Sam3VideoModel(Sam3VideoConfig(detector_config=detector, tracker_config=tracker))

@@ -134,10 +134,7 @@ class Matcher:
     def identities(self) -> dict[str, str]:
         """Member -> the backend's identity. Raises BackendError as loading does."""
         names_of = ["plain", *(f"second-{number}" for number in range(1, len(self._backends)))]
-        return {
-            name: backend.identity(options) if backend.identity else backend.name
-            for name, (backend, options) in zip(names_of, self._backends, strict=True)
-        }
+        return {name: self._identity(number) for number, name in enumerate(names_of)}
 
     def second_view(self, here: Frame, there: Frame) -> SecondView:
         """The other photo with all members' matches; without any where a truth backend says nothing about the pair."""
@@ -163,32 +160,38 @@ class Matcher:
         return found
 
     def _run(self, number: int, here: Frame, there: Frame, member: str) -> Matches | None:
-        backend, _ = self._backends[number]
-        key = ""
-        if self._cache is not None and not backend.exact:
+        cache = None if self._backends[number][0].exact else self._cache
+        if cache is None:
+            found = self._matched(number, here, there)
+        else:
             key = self._key(number, here, there, mirrored=member == "flip")
-            known = self._cache.get_matches(key)
-            if known is not None:
+            found = cache.get_matches(key)
+            if found is not None:
                 self.cache_hits += 1
-                return replace(known, member=member)
+            elif (found := self._matched(number, here, there)) is not None:
+                cache.put_matches(key, found)
+        return None if found is None else replace(found, member=member)
+
+    def _matched(self, number: int, here: Frame, there: Frame) -> Matches | None:
         run = self._runner(number)
         start = time.perf_counter()
         found = run(here, there)
         self.seconds += time.perf_counter() - start
         self.passes += 1
-        if found is None:
-            return None
-        if self._cache is not None and key:
-            self._cache.put_matches(key, found)
-        return replace(found, member=member)
+        return found
 
     def _key(self, number: int, here: Frame, there: Frame, *, mirrored: bool) -> str:
         """A pass with the photos exchanged is the plain pass of the other pair, and shares its entry."""
-        backend, options = self._backends[number]
-        if number not in self._names:
-            self._names[number] = backend.identity(options) if backend.identity else backend.name
+        backend, _ = self._backends[number]
         pictures = f"{here.view.image_id}+{there.view.image_id}"
-        return key_of(pictures, backend.name, backend.version, self._names[number], "flip" if mirrored else "plain")
+        member = "flip" if mirrored else "plain"
+        return key_of(pictures, backend.name, backend.version, self._identity(number), member)
+
+    def _identity(self, number: int) -> str:
+        if number not in self._names:
+            backend, options = self._backends[number]
+            self._names[number] = backend.identity(options) if backend.identity else backend.name
+        return self._names[number]
 
     def _runner(self, number: int) -> MatchRunner:
         if number not in self._runners:
